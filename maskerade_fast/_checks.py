@@ -1,0 +1,119 @@
+"""Checks at the public door: every message names the argument, what was expected and what came.
+
+Arrays leave here native-endian, C-contiguous and float64 or float32, so that everything below can trust them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+_INTEGER_KINDS = "iub"
+
+
+def float_array(
+    value: Any,
+    name: str,
+    *,
+    ndim: int | tuple[int, ...],
+    dtype: np.dtype[Any] | type | None = None,
+    allow: str = "",
+) -> Array:
+    """Convert `value` to a native C-contiguous floating array and check it.
+
+    Parameters
+    ----------
+    value : array-like
+    name : str
+        The argument's name, for messages.
+    ndim : int or tuple of int
+        Dimensions accepted.
+    dtype : float32 or float64, optional
+        Wanted type; by default float32 stays float32 and everything else becomes float64.
+    allow : str
+        ``"-inf"`` accepts minus infinity; by default every entry must be finite.
+
+    Raises
+    ------
+    TypeError
+        For complex, object, text and date arrays.
+    ValueError
+        For a wrong number of dimensions, or NaN or infinity, naming the first index.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind in _INTEGER_KINDS or array.size == 0 and array.dtype.kind == "f":
+        array = array if array.dtype.kind == "f" else array.astype(np.float64)
+    if array.dtype.kind != "f":
+        raise TypeError(f"{name}: expected real numbers, got an array of dtype {array.dtype}")
+    if dtype is None:
+        dtype = np.float32 if array.dtype.itemsize == 4 else np.float64
+    array = np.ascontiguousarray(array, dtype=dtype) if array.ndim else np.asarray(array, dtype=dtype)
+    wanted = (ndim,) if isinstance(ndim, int) else ndim
+    if array.ndim not in wanted:
+        expected = " or ".join(f"{n}-D" for n in wanted)
+        raise ValueError(f"{name}: expected a {expected} array, got shape {array.shape}")
+    check_finite(array, name, allow=allow)
+    return array
+
+
+def check_finite(array: Array, name: str, *, allow: str = "") -> None:
+    """Raise ValueError naming the first entry of `array` that is NaN or infinite."""
+    good = np.isfinite(array)
+    if allow == "-inf":
+        good |= array == -np.inf
+    if not good.all():
+        if array.ndim == 0:
+            raise ValueError(f"{name}: {array[()]}, expected a finite number")
+        index = tuple(int(i) for i in np.argwhere(~good)[0])
+        where = index[0] if len(index) == 1 else index
+        raise ValueError(f"{name}[{where}]: {array[index]}, expected a finite number")
+
+
+def positive(value: Any, name: str) -> float:
+    """A finite number > 0 as float."""
+    number = real(value, name)
+    if not number > 0.0:
+        raise ValueError(f"{name}: {number}, expected > 0")
+    return number
+
+
+def non_negative(value: Any, name: str) -> float:
+    """A finite number >= 0 as float."""
+    number = real(value, name)
+    if not number >= 0.0:
+        raise ValueError(f"{name}: {number}, expected >= 0")
+    return number
+
+
+def real(value: Any, name: str) -> float:
+    """A finite real number as float."""
+    return float(float_array(value, name, ndim=0)[()])
+
+
+def integer(value: Any, name: str, *, minimum: int) -> int:
+    """An integer >= `minimum`; booleans and floats are refused."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name}: expected an integer, got {value!r}")
+    if value < minimum:
+        raise ValueError(f"{name}: {value}, expected >= {minimum}")
+    return int(value)
+
+
+def one_of(value: Any, name: str, choices: tuple[Any, ...]) -> Any:
+    """`value` if it is among `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name}: {value!r}, expected one of {', '.join(map(repr, choices))}")
+    return value
+
+
+def generator(seed: Any, name: str = "seed") -> np.random.Generator:
+    """A Generator from an int, a Generator or None; the global generator is never touched."""
+    if isinstance(seed, np.random.Generator):
+        return seed
+    if seed is not None:
+        seed = integer(seed, name, minimum=0)
+    return np.random.default_rng(seed)

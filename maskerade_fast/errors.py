@@ -1,0 +1,23 @@
+"""Exceptions and warnings of the package that the standard ones do not express."""
+
+from __future__ import annotations
+
+
+class BackendUnavailableError(RuntimeError):
+    """A device or backend was asked for that this installation or machine cannot serve."""
+
+
+class DataError(ValueError):
+    """A file given by the user cannot be read as data; the message is one line for people."""
+
+
+class PrecisionWarning(UserWarning):
+    """Numbers were accepted, but their floating-point type is too coarse for the answer asked for."""
+
+
+class CollapsedInputsWarning(PrecisionWarning):
+    """Input points are so far from the origin, in their float type, that neighbours merge."""
+
+
+class QuadratureWarning(UserWarning):
+    """The quadrature finished, but something about its result deserves the reader's attention."""

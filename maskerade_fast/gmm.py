@@ -1,0 +1,256 @@
+"""Ragged batches of spectral mixtures: mixtures of different sizes side by side in flat arrays.
+
+Mixture b owns the components ``offsets[b]:offsets[b + 1]`` of `weights` (J,), `means` (J, D) and `scales` (J, D);
+MATH.md section 1 gives its spectral density and kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._checks import Array, float_array
+from .backends import array_namespace, is_cupy, to_host
+from .errors import BackendUnavailableError
+
+Mixture = tuple[Any, Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class GMMBatch:
+    """B spectral mixtures of any sizes; checked once, when built.
+
+    Parameters
+    ----------
+    offsets : array of int64, shape (B + 1,)
+        Starts at 0 and increases: every mixture has at least one component.
+    weights : array, shape (J,)
+        Non-negative, any total mass; units of y squared. ``J = offsets[-1]``.
+    means, scales : array, shape (J, D)
+        Centres and standard deviations of the spectral components, in cycles per unit of x; scales >= 0.
+    noise_variances : array, shape (B,), optional
+        One noise variance a mixture, units of y squared.
+
+    Raises
+    ------
+    ValueError
+        For inconsistent shapes, negative weights, scales or noise, NaN or infinity, naming the mixture.
+    TypeError
+        For arrays that are not real numbers, or that live on different devices.
+
+    Notes
+    -----
+    float32 stays float32 if `weights`, `means` and `scales` all are; otherwise everything is float64.
+    """
+
+    offsets: Array
+    weights: Array
+    means: Array
+    scales: Array
+    noise_variances: Array | None = None
+
+    def __post_init__(self) -> None:
+        array_namespace(*self._arrays())  # refuses a mixture of devices
+        if is_cupy(self.weights):
+            raise BackendUnavailableError("GMMBatch: CuPy arrays need the CUDA backend, not part of this version")
+        offsets = _checked_offsets(self.offsets)
+        parts = [np.asarray(a) for a in (self.weights, self.means, self.scales)]
+        dtype = np.float32 if all(p.dtype.kind == "f" and p.dtype.itemsize == 4 for p in parts) else np.float64
+        weights = float_array(parts[0], "weights", ndim=1, dtype=dtype)
+        means = float_array(parts[1], "means", ndim=2, dtype=dtype)
+        scales = float_array(parts[2], "scales", ndim=2, dtype=dtype)
+        if means.shape[1] < 1:
+            raise ValueError(f"means: shape {means.shape}, expected (J, D) with D >= 1")
+        for name, array in (("weights", weights), ("means", means), ("scales", scales)):
+            if array.shape != ((len(weights),) if array.ndim == 1 else means.shape) or len(array) != offsets[-1]:
+                raise ValueError(
+                    f"{name}: shape {array.shape}, expected {offsets[-1]} components as offsets[-1] says, "
+                    "and equal shapes of means and scales"
+                )
+        _check_non_negative(weights, "weights", offsets)
+        _check_non_negative(scales, "scales", offsets)
+        noise = self.noise_variances
+        if noise is not None:
+            noise = float_array(noise, "noise_variances", ndim=1, dtype=dtype)
+            if noise.shape != (len(offsets) - 1,):
+                raise ValueError(f"noise_variances: shape {noise.shape}, expected ({len(offsets) - 1},)")
+            if (noise < 0).any():
+                b = int(np.argmax(noise < 0))
+                raise ValueError(f"noise_variances of mixture {b}: {noise[b]}, expected >= 0")
+        values = (offsets, weights, means, scales, noise)
+        for name, value in zip(self.__dataclass_fields__, values, strict=True):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def trusted(
+        cls, offsets: Array, weights: Array, means: Array, scales: Array, noise_variances: Array | None = None
+    ) -> GMMBatch:
+        """Build without checks, from arrays the package itself made."""
+        batch = object.__new__(cls)
+        values = (offsets, weights, means, scales, noise_variances)
+        for name, value in zip(cls.__dataclass_fields__, values, strict=True):
+            object.__setattr__(batch, name, value)
+        return batch
+
+    @classmethod
+    def from_list(cls, mixtures: Sequence[Mixture], noise_variances: Any = None) -> GMMBatch:
+        """Build from ``[(weights (n,), means (n, D), scales (n, D)), ...]``; for D = 1 also ``(n,)``.
+
+        Raises
+        ------
+        ValueError
+            If a mixture's arrays disagree in length, or mixtures in D; if the list is empty (D would be unknown:
+            build an empty batch from arrays).
+        """
+        if len(mixtures) == 0:
+            raise ValueError("mixtures: empty, expected at least one (weights, means, scales)")
+        parts: list[list[Array]] = [[], [], []]
+        for b, mixture in enumerate(mixtures):
+            if len(mixture) != 3:
+                raise ValueError(f"mixtures[{b}]: {len(mixture)} entries, expected (weights, means, scales)")
+            weights = np.atleast_1d(np.asarray(mixture[0]))
+            columns = [np.asarray(a) for a in mixture[1:]]
+            columns = [a.reshape(-1, 1) if a.ndim < 2 else a for a in columns]
+            for name, array in (("means", columns[0]), ("scales", columns[1])):
+                if array.ndim != 2 or weights.ndim != 1 or len(array) != len(weights):
+                    raise ValueError(
+                        f"mixtures[{b}]: {name} of shape {array.shape} beside weights of shape {weights.shape}, "
+                        "expected (n, D) beside (n,)"
+                    )
+                if array.shape[1] != columns[0].shape[1] or parts[1] and array.shape[1] != parts[1][0].shape[1]:
+                    raise ValueError(f"mixtures[{b}]: {name} have {array.shape[1]} dimensions, others another number")
+            for part, array in zip(parts, (weights, *columns), strict=True):
+                part.append(array)
+        offsets = np.cumsum([0] + [len(w) for w in parts[0]], dtype=np.int64)
+        return cls(offsets, *(np.concatenate(part) for part in parts), noise_variances)
+
+    @property
+    def n_mixtures(self) -> int:
+        """B."""
+        return len(self.offsets) - 1
+
+    @property
+    def n_dims(self) -> int:
+        """D."""
+        return int(self.means.shape[1])
+
+    @property
+    def n_components(self) -> Array:
+        """Components of each mixture, shape (B,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def mass(self) -> Array:
+        """Total weight of each mixture, k(0), shape (B,)."""
+        if len(self.weights) == 0:
+            return np.zeros(self.n_mixtures, dtype=self.dtype)
+        return np.add.reduceat(self.weights, self.offsets[:-1])
+
+    @property
+    def owner(self) -> Array:
+        """Index of the mixture each component belongs to, shape (J,)."""
+        return np.repeat(np.arange(self.n_mixtures), self.n_components)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float64 or float32."""
+        return self.weights.dtype
+
+    def __len__(self) -> int:
+        return self.n_mixtures
+
+    def __iter__(self) -> Iterator[GMMBatch]:
+        return (self[b] for b in range(len(self)))
+
+    def __getitem__(self, index: Any) -> GMMBatch:
+        """``g[i]`` is a batch of one; a slice, index array or mask picks several, in that order."""
+        rows = np.arange(self.n_mixtures)[index]
+        return self._take(np.atleast_1d(rows))
+
+    def __repr__(self) -> str:
+        return f"GMMBatch(n_mixtures={len(self)}, n_components={len(self.weights)}, n_dims={self.n_dims}, dtype={self.dtype})"
+
+    def _take(self, rows: Array) -> GMMBatch:
+        counts = self.n_components[rows]
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        flat = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[:-1][rows], counts)
+        noise = None if self.noise_variances is None else self.noise_variances[rows]
+        return GMMBatch.trusted(offsets, self.weights[flat], self.means[flat], self.scales[flat], noise)
+
+    def to(self, device: str) -> GMMBatch:
+        """The same batch on "cpu" or "gpu"; itself if it is there already."""
+        if device not in ("cpu", "gpu"):
+            raise ValueError(f"device: {device!r}, expected 'cpu' or 'gpu'")
+        if device == "gpu":
+            raise BackendUnavailableError("device='gpu': the CUDA backend is not part of this version")
+        return self
+
+    def _arrays(self) -> tuple[Any, ...]:
+        return (self.weights, self.means, self.scales, self.noise_variances)
+
+
+@dataclass(frozen=True, eq=False)
+class GMMGradient:
+    """Gradient of a scalar (or of one scalar a mixture) with respect to the arrays of a GMMBatch.
+
+    `weights` (J,), `means` (J, D), `scales` (J, D) line up with the batch; `noise_variance` is (B,), (B, N), or None.
+    """
+
+    weights: Array
+    means: Array
+    scales: Array
+    noise_variance: Array | None = None
+
+
+def concat(batches: Sequence[GMMBatch]) -> GMMBatch:
+    """Join batches of equal D into one, in order.
+
+    Raises
+    ------
+    ValueError
+        If the list is empty, if D differs, or if only some batches carry noise variances.
+    """
+    batches = list(batches)
+    if not batches:
+        raise ValueError("batches: empty, expected at least one GMMBatch")
+    if len({g.n_dims for g in batches}) > 1:
+        raise ValueError(f"batches: dimensions {[g.n_dims for g in batches]}, expected equal ones")
+    if len({g.noise_variances is None for g in batches}) > 1:
+        raise ValueError("batches: some carry noise_variances and some do not, expected all or none")
+    starts = np.cumsum([0] + [g.offsets[-1] for g in batches])
+    offsets = np.concatenate([[0]] + [g.offsets[1:] + s for g, s in zip(batches, starts, strict=False)])
+    noise = None
+    if batches[0].noise_variances is not None:
+        noise = np.concatenate([g.noise_variances for g in batches])  # type: ignore[misc]
+    fields = ("weights", "means", "scales")
+    arrays = [np.concatenate([getattr(g, name) for g in batches]) for name in fields]
+    return GMMBatch.trusted(offsets.astype(np.int64), *arrays, noise)
+
+
+def _checked_offsets(value: Any) -> Array:
+    offsets = np.asarray(to_host(value))
+    if offsets.ndim != 1 or len(offsets) < 1:
+        raise ValueError(f"offsets: shape {offsets.shape}, expected (B + 1,)")
+    if offsets.dtype.kind not in "iu":
+        raise TypeError(f"offsets: dtype {offsets.dtype}, expected integers")
+    offsets = np.ascontiguousarray(offsets, dtype=np.int64)
+    if offsets[0] != 0:
+        raise ValueError(f"offsets[0]: {offsets[0]}, expected 0")
+    counts = np.diff(offsets)
+    if (counts < 1).any():
+        b = int(np.argmax(counts < 1))
+        raise ValueError(f"offsets: mixture {b} has {counts[b]} components, expected at least 1")
+    return offsets
+
+
+def _check_non_negative(array: Array, name: str, offsets: Array) -> None:
+    bad = array < 0
+    if bad.any():
+        where = np.argwhere(bad)[0]
+        b = int(np.searchsorted(offsets, where[0], side="right")) - 1
+        raise ValueError(
+            f"{name} of mixture {b}, component {where[0] - offsets[b]}: {array[tuple(where)]}, expected >= 0"
+        )
