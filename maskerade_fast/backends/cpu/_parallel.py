@@ -1,0 +1,103 @@
+"""Threads for the CPU kernels: compiled code that releases the GIL, run by the package's own pool.
+
+Numba's own layers do not fit a library: OpenMP kills forked children, workqueue aborts when two Python threads call
+it at once, and `parallel=True` multiplies compile time. Here a kernel is plain `@njit(nogil=True)` over a range of
+output blocks; every output has one owner, so results do not depend on the number of threads or on their schedule.
+
+BLAS calls inside a kernel must be single-threaded: threads of ours times threads of OpenBLAS took 6.35 s where
+one BLAS thread took 0.17 s, and OpenBLAS's bits change with its thread count. `single_threaded_blas` sees to that.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any
+
+import numba
+from threadpoolctl import ThreadpoolController
+
+_pool: ThreadPoolExecutor | None = None
+_pool_size = 0
+_lock = threading.Lock()
+_blas_users = 0
+_blas_limit: Any = None
+_blas_controller: ThreadpoolController | None = None
+
+
+def n_threads() -> int:
+    """Threads in use: Numba's number, hence NUMBA_NUM_THREADS or `numba.set_num_threads`."""
+    return int(numba.get_num_threads())
+
+
+def parallel_for(kernel: Callable[[int, int], Any], n_items: int, block: int, *, threads: int | None = None) -> None:
+    """Call ``kernel(start, stop)`` for consecutive blocks of ``range(n_items)``, each exactly once.
+
+    The blocks are the same for any number of threads; a free thread takes the next one. The first exception is
+    raised again here after all threads have stopped.
+    """
+    starts = range(0, n_items, block)
+    workers = min(threads or n_threads(), len(starts))
+    counter = itertools.count()
+    failed = threading.Event()
+
+    def work() -> None:
+        while (i := next(counter)) < len(starts) and not failed.is_set():
+            try:
+                kernel(starts[i], min(starts[i] + block, n_items))
+            except BaseException:
+                failed.set()
+                raise
+
+    helpers = [_executor(workers - 1).submit(work) for _ in range(workers - 1)]
+    try:
+        work()
+    finally:
+        wait(helpers)
+    for helper in helpers:
+        helper.result()
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """One BLAS thread in the whole process while any caller is inside; the former number afterwards."""
+    global _blas_users, _blas_limit, _blas_controller
+    with _lock:
+        if _blas_users == 0:
+            if _blas_controller is None:
+                import scipy.linalg.cython_blas  # noqa: F401  (its library must be loaded to be found)
+
+                _blas_controller = ThreadpoolController()
+            _blas_limit = _blas_controller.limit(limits=1, user_api="blas")
+            _blas_limit.__enter__()
+        _blas_users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _blas_users -= 1
+            if _blas_users == 0:
+                _blas_limit.__exit__(None, None, None)
+
+
+def _executor(size: int) -> ThreadPoolExecutor:
+    global _pool, _pool_size
+    with _lock:
+        if _pool is None or _pool_size < size:
+            _pool = ThreadPoolExecutor(size, thread_name_prefix="maskerade")  # the former one finishes its work
+            _pool_size = size
+        return _pool
+
+
+def _after_fork() -> None:
+    """A child has none of its parent's threads, and a lock may have been held by one of them."""
+    global _pool, _pool_size, _lock, _blas_users
+    _pool, _pool_size, _lock, _blas_users = None, 0, threading.Lock(), 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
