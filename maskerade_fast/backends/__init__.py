@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import BackendUnavailableError
+from ._blas import single_threaded_blas
+
+__all__ = ["array_namespace", "get_backend", "is_cupy", "single_threaded_blas", "to_host"]
 
 
 def is_cupy(array: Any) -> bool:

@@ -4,8 +4,7 @@ Numba's own layers do not fit a library: OpenMP kills forked children, workqueue
 it at once, and `parallel=True` multiplies compile time. Here a kernel is plain `@njit(nogil=True)` over a range of
 output blocks; every output has one owner, so results do not depend on the number of threads or on their schedule.
 
-BLAS calls inside a kernel must be single-threaded: threads of ours times threads of OpenBLAS took 6.35 s where
-one BLAS thread took 0.17 s, and OpenBLAS's bits change with its thread count. `single_threaded_blas` sees to that.
+BLAS calls inside a kernel must be single-threaded: `single_threaded_blas` sees to that.
 """
 
 from __future__ import annotations
@@ -13,20 +12,19 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from typing import Any
 
 import numba
-from threadpoolctl import ThreadpoolController
+
+from .._blas import single_threaded_blas
+
+__all__ = ["n_threads", "parallel_for", "single_threaded_blas"]
 
 _pool: ThreadPoolExecutor | None = None
 _pool_size = 0
 _lock = threading.Lock()
-_blas_users = 0
-_blas_limit: Any = None
-_blas_controller: ThreadpoolController | None = None
 
 
 def n_threads() -> int:
@@ -62,28 +60,6 @@ def parallel_for(kernel: Callable[[int, int], Any], n_items: int, block: int, *,
         helper.result()
 
 
-@contextmanager
-def single_threaded_blas() -> Iterator[None]:
-    """One BLAS thread in the whole process while any caller is inside; the former number afterwards."""
-    global _blas_users, _blas_limit, _blas_controller
-    with _lock:
-        if _blas_users == 0:
-            if _blas_controller is None:
-                import scipy.linalg.cython_blas  # noqa: F401  (its library must be loaded to be found)
-
-                _blas_controller = ThreadpoolController()
-            _blas_limit = _blas_controller.limit(limits=1, user_api="blas")
-            _blas_limit.__enter__()
-        _blas_users += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _blas_users -= 1
-            if _blas_users == 0:
-                _blas_limit.__exit__(None, None, None)
-
-
 def _executor(size: int) -> ThreadPoolExecutor:
     global _pool, _pool_size
     with _lock:
@@ -95,8 +71,8 @@ def _executor(size: int) -> ThreadPoolExecutor:
 
 def _after_fork() -> None:
     """A child has none of its parent's threads, and a lock may have been held by one of them."""
-    global _pool, _pool_size, _lock, _blas_users
-    _pool, _pool_size, _lock, _blas_users = None, 0, threading.Lock(), 0
+    global _pool, _pool_size, _lock
+    _pool, _pool_size, _lock = None, 0, threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
