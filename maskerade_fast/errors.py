@@ -11,6 +11,10 @@ class DataError(ValueError):
     """A file given by the user cannot be read as data; the message is one line for people."""
 
 
+class OptimisationError(RuntimeError):
+    """No start of an optimisation led to a finite value."""
+
+
 class PrecisionWarning(UserWarning):
     """Numbers were accepted, but their floating-point type is too coarse for the answer asked for."""
 

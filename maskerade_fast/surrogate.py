@@ -1,0 +1,289 @@
+"""WSABI-L surrogate: a Gaussian process over mixtures for the square root of f (MATH.md section 5).
+
+``z = sqrt(2 (f - epsilon)) ~ GP(0, kappa)``, ``K = kappa(Theta, Theta) + jitter * outputscale * I``. Distances between
+observations are computed once and kept; fitting the length is a one-dimensional search in which the output scale has a
+closed form, and appending b observations extends the Cholesky factor in O(b h^2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.optimize import minimize_scalar
+
+from ._checks import Array, float_array, non_negative, one_of, positive
+from .backends import single_threaded_blas, to_host
+from .distances import Metric
+from .gmm import GMMBatch, concat
+from .hyperkernel import (
+    Pullback,
+    covariance_from_distance,
+    hyperkernel,
+    hyperkernel_matvec,
+    hyperkernel_pullback,
+    squared_distance,
+)
+from .warping import square_root_warp
+
+# The length is sought where d**q / l**2 of the median pair lies in this range: beyond it the covariance of the
+# observations is the identity, or a constant, to the digits that the jitter leaves.
+_LENGTH_RANGE = (1e-2, 1e2)
+_LENGTH_GRID = 13
+
+
+@dataclass(frozen=True, eq=False)
+class Surrogate:
+    """A fitted WSABI-L surrogate; build it with `Surrogate.fit`, grow it with `extend`, then `refit`.
+
+    Attributes
+    ----------
+    mixtures : GMMBatch of h observations
+    log_values : array, shape (h,)
+        log f, minus infinity for f = 0.
+    outputscale, lengthscale : float
+        lambda squared and l of the hyper-kernel; `power` is its q and `metric` its distance.
+    z : array, shape (h,)
+        Warped values, in units of ``exp(log_offset / 2)``; `epsilon` in units of ``exp(log_offset)``.
+    distances : array, shape (h, h)
+        Squared distances of the hyper-kernel between observations.
+    factor : array, shape (h, h)
+        Lower Cholesky factor of K.
+    whitened : array, shape (h,)
+        factor^-1 z.
+    at_bound : bool
+        True if the fitted length ended at an end of its range: the values carry too little to fit it.
+    """
+
+    mixtures: GMMBatch
+    log_values: Array
+    metric: Metric
+    outputscale: float
+    lengthscale: float
+    power: int
+    jitter: float
+    epsilon_factor: float
+    fixed: tuple[bool, bool]
+    distances: Array
+    factor: Array
+    z: Array
+    whitened: Array
+    log_offset: float
+    epsilon: float
+    at_bound: bool
+
+    @classmethod
+    def fit(
+        cls,
+        mixtures: GMMBatch,
+        log_values: Any,
+        *,
+        metric: Metric | None = None,
+        outputscale: float | None = None,
+        lengthscale: float | None = None,
+        power: int = 2,
+        jitter: float = 1e-6,
+        epsilon_factor: float = 0.8,
+    ) -> Surrogate:
+        """Fit to log f at `mixtures`.
+
+        Parameters
+        ----------
+        mixtures : GMMBatch of h >= 1 mixtures
+        log_values : array, shape (h,)
+            log f; minus infinity allowed.
+        metric : Metric, optional
+            Distance between mixtures; the paper's by default.
+        outputscale, lengthscale : float, optional
+            lambda squared and l; those not given maximise the marginal likelihood of z.
+        power : {1, 2}
+            The hyper-kernel's q.
+        jitter : float
+            Diagonal of K as a fraction of `outputscale`, used alike in fit, quadrature and acquisition.
+        epsilon_factor : float in [0, 1)
+
+        Raises
+        ------
+        ValueError
+            For NaN or only minus infinity among `log_values`, for lengths that differ, or if the covariance of the
+            observations is not positive definite (unequal masses need a Metric with a mass term).
+        """
+        metric = Metric() if metric is None else metric
+        log_values = float_array(log_values, "log_values", ndim=1, dtype=np.float64, allow="-inf")
+        if len(log_values) != len(mixtures):
+            raise ValueError(f"log_values: {len(log_values)} values for {len(mixtures)} mixtures, expected as many")
+        one_of(power, "power", (1, 2))
+        if not 0.0 <= epsilon_factor < 1.0:
+            raise ValueError(f"epsilon_factor: {epsilon_factor}, expected 0 <= epsilon_factor < 1")
+        draft = cls(
+            mixtures=mixtures,
+            log_values=log_values,
+            metric=metric,
+            outputscale=1.0 if outputscale is None else positive(outputscale, "outputscale"),
+            lengthscale=1.0 if lengthscale is None else positive(lengthscale, "lengthscale"),
+            power=power,
+            jitter=non_negative(jitter, "jitter"),
+            epsilon_factor=float(epsilon_factor),
+            fixed=(outputscale is not None, lengthscale is not None),
+            distances=to_host(squared_distance(mixtures, metric=metric)),
+            factor=np.empty((0, 0)),
+            z=np.empty(0),
+            whitened=np.empty(0),
+            log_offset=0.0,
+            epsilon=0.0,
+            at_bound=False,
+        )
+        return draft._rebased().refit()
+
+    @single_threaded_blas()
+    def extend(self, mixtures: GMMBatch, log_values: Any) -> Surrogate:
+        """Append observations: lambda and l are kept, every value is re-based, the factor grows in O(b h^2)."""
+        log_values = float_array(log_values, "log_values", ndim=1, dtype=np.float64, allow="-inf")
+        if len(log_values) != len(mixtures):
+            raise ValueError(f"log_values: {len(log_values)} values for {len(mixtures)} mixtures, expected as many")
+        cross = to_host(squared_distance(mixtures, self.mixtures, metric=self.metric))
+        own = to_host(squared_distance(mixtures, metric=self.metric))
+        left = solve_triangular(self.factor, self._covariance(cross).T, lower=True).T
+        corner = self._covariance(own)
+        corner[np.diag_indices_from(corner)] += self.jitter * self.outputscale
+        h, b = len(self.mixtures), len(mixtures)
+        factor = np.zeros((h + b, h + b))
+        factor[:h, :h] = self.factor
+        factor[h:, :h] = left
+        factor[h:, h:] = _cholesky(corner - left @ left.T)
+        return replace(
+            self,
+            mixtures=concat([self.mixtures, mixtures]),
+            log_values=np.concatenate([self.log_values, log_values]),
+            distances=np.block([[self.distances, cross.T], [cross, own]]),
+            factor=factor,
+        )._rebased()
+
+    @single_threaded_blas()
+    def refit(self) -> Surrogate:
+        """Fit again the hyperparameters that were not given, and factor K; no distance is computed."""
+        lengthscale, at_bound = (self.lengthscale, False) if self.fixed[1] else self._best_length()
+        _, factor, outputscale = self._profile(lengthscale)
+        factor = factor * np.sqrt(outputscale)
+        return replace(
+            self,
+            lengthscale=lengthscale,
+            outputscale=outputscale,
+            factor=factor,
+            whitened=solve_triangular(factor, self.z, lower=True),
+            at_bound=at_bound,
+        )
+
+    @single_threaded_blas()
+    def mean(self, g: GMMBatch) -> Array:
+        """Posterior mean of z at the mixtures `g`, shape (B,), in units of exp(log_offset / 2)."""
+        return self.kernel_matvec(g, self.mixtures, self.solve_transposed(self.whitened))
+
+    @single_threaded_blas()
+    def covariance(self, g: GMMBatch) -> Array:
+        """Posterior covariance of z between the mixtures `g`, shape (B, B); the jitter is on its diagonal."""
+        white = self.whiten(self.kernel(self.mixtures, g))
+        covariance = self.kernel(g) - white.T @ white
+        covariance[np.diag_indices_from(covariance)] += self.jitter * self.outputscale
+        return covariance
+
+    @single_threaded_blas()
+    def mean_and_variance(self, g: GMMBatch) -> tuple[Array, Array]:
+        """Posterior mean and variance (jitter included) of z at each mixture of `g`, shapes (B,)."""
+        white = self.whiten(self.kernel(self.mixtures, g))
+        return white.T @ self.whitened, self.prior_variance - np.einsum("ij,ij->j", white, white)
+
+    @property
+    def prior_variance(self) -> float:
+        """Variance of z before any observation, jitter included."""
+        return self.outputscale * (1.0 + self.jitter)
+
+    def whiten(self, columns: Array) -> Array:
+        """factor^-1 columns."""
+        return solve_triangular(self.factor, columns, lower=True, check_finite=False)
+
+    def solve_transposed(self, columns: Array) -> Array:
+        """factor^-T columns; after `whiten` it completes K^-1."""
+        return solve_triangular(self.factor, columns, lower=True, trans="T", check_finite=False)
+
+    def kernel(self, a: GMMBatch, b: GMMBatch | None = None) -> Array:
+        """The hyper-kernel between `a` and `b` on the host, without jitter."""
+        return to_host(hyperkernel(a, b, **self._hyperparameters))
+
+    def kernel_matvec(self, a: GMMBatch, b: GMMBatch, v: Array) -> Array:
+        """kernel(a, b) @ v, streamed."""
+        return to_host(hyperkernel_matvec(a, b, v, **self._hyperparameters))
+
+    def kernel_pullback(self, a: GMMBatch, b: GMMBatch | None = None) -> tuple[Array, Pullback]:
+        """kernel(a, b) and the map from its cotangent to the gradient with respect to `a`."""
+        return hyperkernel_pullback(a, b, **self._hyperparameters)
+
+    @property
+    def _hyperparameters(self) -> dict[str, Any]:
+        names = ("outputscale", "lengthscale", "power", "metric")
+        return {name: getattr(self, name) for name in names}
+
+    def _covariance(self, distances: Array) -> Array:
+        return covariance_from_distance(
+            distances, outputscale=self.outputscale, lengthscale=self.lengthscale, power=self.power
+        )
+
+    def _rebased(self) -> Surrogate:
+        warp = square_root_warp(self.log_values, self.epsilon_factor)
+        whitened = self.whiten(warp.z) if self.factor.size else warp.z
+        return replace(self, z=warp.z, log_offset=warp.log_offset, epsilon=warp.epsilon, whitened=whitened)
+
+    def _profile(self, lengthscale: float) -> tuple[float, Array, float]:
+        """Log marginal likelihood of z at `lengthscale`, up to a constant, the factor of K / lambda^2, and lambda^2."""
+        correlation = covariance_from_distance(
+            self.distances, outputscale=1.0, lengthscale=lengthscale, power=self.power
+        )
+        correlation[np.diag_indices_from(correlation)] += self.jitter
+        factor = _cholesky(correlation)
+        whitened = solve_triangular(factor, self.z, lower=True, check_finite=False)
+        square, h = float(whitened @ whitened), len(self.z)
+        outputscale = self.outputscale if self.fixed[0] else max(square / h, np.finfo(float).tiny)
+        value = -0.5 * square / outputscale - np.log(np.diag(factor)).sum() - 0.5 * h * np.log(outputscale)
+        return float(value), factor, outputscale
+
+    def _best_length(self) -> tuple[float, bool]:
+        """Length that maximises the profiled likelihood between bounds round the median distance."""
+        h = len(self.z)
+        off_diagonal = self.distances[np.tril_indices(h, -1)]
+        spread = off_diagonal[off_diagonal > 0.0] ** (0.5 * self.power)
+        if len(spread) == 0:
+            return 1.0, False
+
+        def loss(log_square: float) -> float:
+            try:
+                return -self._profile(float(np.exp(0.5 * log_square)))[0]
+            except ValueError:
+                return np.inf
+
+        low, high = np.log(float(np.median(spread))) + np.log(_LENGTH_RANGE)
+        grid = np.linspace(low, high, _LENGTH_GRID)
+        losses = np.array([loss(x) for x in grid])
+        best = int(np.argmin(losses))
+        if not np.isfinite(losses[best]):
+            _raise_indefinite()
+        around = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+        refined = minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-3})
+        found = float(refined.x) if refined.fun < losses[best] else float(grid[best])
+        at_bound = min(found - low, high - found) < 2e-3
+        return float(np.exp(0.5 * found)), at_bound
+
+
+def _cholesky(matrix: Array) -> Array:
+    try:
+        return np.asarray(cholesky(matrix, lower=True, check_finite=False))
+    except LinAlgError:
+        _raise_indefinite()
+
+
+def _raise_indefinite() -> Any:
+    raise ValueError(
+        "mixtures: their hyper-kernel matrix is not positive definite; raise `jitter`, or give a Metric with a mass "
+        "term if the mixtures differ in total weight"
+    ) from None
