@@ -1,18 +1,19 @@
 """The reference: float64 loops written straight from the formulas, sharing no code with the package.
 
-Slow on purpose, and never called by the package. It meets the golden numbers (`test_golden.py`); the package meets it.
+Slow on purpose. It meets the golden numbers (`test_golden.py`), and every path of the package meets it.
 A mixture is a plain tuple ``(weights (n,), means (n, D), scales (n, D))`` and a batch is a list of mixtures;
-`mixtures_of` reads one out of a GMMBatch. Gradients come back flat, (J,), (J, D), (J, D), as GMMGradient holds them.
-Sections are those of MATH.md: 1 spectral mixtures, 2 distances, 3 hyper-kernel, 4 prior, 5 surrogate, 6 evidence,
-7 acquisition, 8 prediction, 9 latent coordinates.
+`mixtures_of` reads them out of a GMMBatch. Gradients are flat, (J,), (J, D), (J, D), as in GMMGradient. The
+sections are those of MATH.md: 1 spectral mixtures, 2 distances, 3 hyper-kernel, 4 prior, 5 surrogate,
+6 evidence, 7 acquisition, 8 prediction, 9 latent coordinates.
 
-Keywords of the distances, gathered in ``**metric``: `reflect`, `frequency_scale` and `scale_scale` (scalar or (D,)),
-`mass_correction`; `squared_distance` and all that rests on it also know `noise_weight`, `mass_weight`, and the noise
-variances of the mixtures in `noise_a` and `noise_b`.
+Keywords of the distances, gathered in ``**metric``: `reflect`, `frequency_scale` and `scale_scale` (scalar or
+(D,)), `mass_correction`; `squared_distance` and all that rests on it also take `noise_weight`, `mass_weight`,
+and the noise variances of the mixtures in `noise_a` and `noise_b`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,8 +33,7 @@ def mixtures_of(batch: Any) -> list[Mixture]:
     """The mixtures of anything with `offsets`, `weights`, `means` and `scales`, as float64 tuples."""
     arrays = [np.asarray(a, dtype=np.float64) for a in (batch.weights, batch.means, batch.scales)]
     edges = [int(o) for o in batch.offsets]
-    spans = zip(edges[:-1], edges[1:], strict=True)
-    return [(arrays[0][i:j], arrays[1][i:j], arrays[2][i:j]) for i, j in spans]
+    return [(arrays[0][i:j], arrays[1][i:j], arrays[2][i:j]) for i, j in itertools.pairwise(edges)]
 
 
 def central_differences(f: Callable[[Array], float], x: ArrayLike, step: float = 1e-6) -> Array:
@@ -53,7 +53,10 @@ def central_differences(f: Callable[[Array], float], x: ArrayLike, step: float =
 
 
 def kernel(mixture: Mixture, lag: ArrayLike, phase: str = "joint") -> float:
-    """k(t) = sum_j w_j exp(-2 pi^2 sum_d s_jd^2 t_d^2) cos(2 pi sum_d m_jd t_d); "per_axis": a product of cosines."""
+    """k(t) = sum_j w_j exp(-2 pi^2 sum_d s_jd^2 t_d^2) cos(2 pi sum_d m_jd t_d).
+
+    ``phase="per_axis"``: a product over d of cosines in place of the cosine of the sum.
+    """
     weights, means, scales = _floats(mixture)
     lag = np.atleast_1d(np.asarray(lag, dtype=np.float64))
     total = 0.0
@@ -70,7 +73,7 @@ def gram(
     noise_variance: Any = 0.0,
     phase: str = "joint",
 ) -> Array:
-    """Gram matrices (B, N, M); `noise_variance`, scalar, (B,), (1, N) or (B, N), goes on the diagonal if Y is None."""
+    """Gram matrices (B, N, M); Y=None: with `noise_variance`, as in `noise_table`, on the diagonal."""
     left = _points(X)
     right = left if Y is None else _points(Y)
     K = np.zeros((len(mixtures), len(left), len(right)))
@@ -87,7 +90,7 @@ def gram(
 
 
 def noise_table(noise_variance: Any, B: int, N: int) -> Array:
-    """Noise variances as (B, N): a 1-D array is one number a mixture."""
+    """Scalar, (B,), (1, N) or (B, N) noise variances as (B, N): a 1-D array is one number a mixture."""
     noise = np.asarray(noise_variance, dtype=np.float64)
     return np.array(np.broadcast_to(noise[:, None] if noise.ndim == 1 else noise, (B, N)))
 
@@ -106,7 +109,7 @@ def log_likelihood(
 def log_likelihood_gradient(
     mixtures: Batch, X: ArrayLike, y: ArrayLike, noise_variance: Any, phase: str = "joint"
 ) -> tuple[Array, Array, Array, Array]:
-    """Gradient of each L in its own weights (J,), means (J, D), scales (J, D) and in the noise of every point (B, N).
+    """Gradient of each L in its weights (J,), means (J, D), scales (J, D) and in each point's noise (B, N).
 
     Sum the last over the points where the noise is one number a mixture.
     """
@@ -210,7 +213,10 @@ def energy_distance(a: Batch, b: Batch | None = None, **metric: Any) -> Array:
 def energy_distance_vjp(
     a: Batch, b: Batch | None, cotangent: ArrayLike, **metric: Any
 ) -> tuple[Array, Array, Array]:
-    """Gradient in the arrays of `a` of sum(cotangent * E(a, b)); b=None: through both slots of E(a, a)."""
+    """Gradient in the arrays of `a` of sum(cotangent * E(a, b)); b=None: through both slots of E(a, a).
+
+    That of the formula: the clamp at 0 is against rounding and has no part in it.
+    """
     return _pull_back(_energy_gradient, a, b, cotangent, **metric)
 
 
@@ -399,7 +405,10 @@ def squared_distance(
     noise_b: ArrayLike | None = None,
     **metric: Any,
 ) -> Array:
-    """E plus ``noise_weight * |log s2_a - log s2_b|``; mass_weight > 0: E of w / M plus the same of the masses M."""
+    """E plus ``noise_weight * |log s2_a - log s2_b|`` plus ``mass_weight * |log M_a - log M_b|``.
+
+    With mass_weight > 0, E is that of the weights divided by their mass M.
+    """
     left, right = (a, a if b is None else b)
     if mass_weight > 0.0:
         scaled = [[(w / np.sum(w), m, s) for w, m, s in map(_floats, side)] for side in (left, right)]
@@ -412,7 +421,6 @@ def squared_distance(
             if mass_weight > 0.0:
                 distance[i, j] += mass_weight * abs(math.log(np.sum(x[0])) - math.log(np.sum(y[0])))
             if noise_weight > 0.0:
-                assert noise_a is not None and noise_b is not None, "noise_weight needs noise_a and noise_b"
                 gap = math.log(np.asarray(noise_a)[i]) - math.log(np.asarray(noise_b)[j])
                 distance[i, j] += noise_weight * abs(gap)
     return distance
@@ -491,7 +499,7 @@ def hyperkernel_vjp(
 
 
 def dirichlet_log_density(x: ArrayLike, concentration: ArrayLike) -> float:
-    """Log density of Dirichlet(concentration) at `x`, with 0 log 0 = 0; Lebesgue in the first n - 1 coordinates."""
+    """log Dirichlet(x; concentration), with 0 log 0 = 0; Lebesgue in the first n - 1 coordinates."""
     x = np.asarray(x, dtype=np.float64)
     alpha = np.broadcast_to(np.asarray(concentration, dtype=np.float64), x.shape)
     value = math.lgamma(float(np.sum(alpha)))
@@ -514,7 +522,7 @@ def prior_log_density(
 ) -> float:
     """log p(n) + log p(w, m, s), Lebesgue in (w_1..w_{n-1}, m, s), components labelled; `fold`: m >= 0.
 
-    Means are N(0, mean_sd^2), log scales N(log_scale_mean, log_scale_sd^2); each of the three is a scalar or (D,).
+    Means are N(0, mean_sd^2), log scales N(log_scale_mean, log_scale_sd^2); the three are scalar or (D,).
     """
     weights, means, scales = _floats(mixture)
     sd, nu, tau = (np.broadcast_to(v, means.shape[1:]) for v in (mean_sd, log_scale_mean, log_scale_sd))
@@ -533,8 +541,8 @@ def paper_prior(
 ) -> tuple[Array, Array, Array]:
     """(F / 5, nu, tau) of the paper's prior for `n_distinct` values spread over `ranges` on each axis.
 
-    "axis": F_d = (N_d - 1) / (2 R_d); "average", for D > 1: F_d = N^(1/D) / (2 R_d), N the number of distinct points,
-    given as every entry of `n_distinct`.
+    "axis": F_d = (N_d - 1) / (2 R_d); "average", for D > 1: F_d = N^(1/D) / (2 R_d), where every entry of
+    `n_distinct` is N, the number of distinct points.
     """
     D = len(ranges)
     F = np.zeros(D)
@@ -554,7 +562,7 @@ def from_latent(
     log_scale_sd: ArrayLike,
     fold: bool,
 ) -> Mixture:
-    """T(xi): ``[n-1 weights][n*D means][n*D log scales]``, standard normal coordinates -> mixture of mass 1."""
+    """T(xi), a mixture of mass 1; xi is ``[n-1 weights][n*D means][n*D log scales]``, standard normal."""
     xi = np.asarray(xi, dtype=np.float64)
     D = (len(xi) - (n - 1)) // (2 * n)
     sd, nu, tau = (np.broadcast_to(v, (D,)) for v in (mean_sd, log_scale_mean, log_scale_sd))
@@ -582,7 +590,7 @@ def _log_normal_density(x: float, mean: float, sd: float) -> float:
 
 @dataclass(frozen=True)
 class Surrogate:
-    """z = sqrt(2 (f - epsilon)) at h mixtures; `options` are the keywords of `hyperkernel`, without noise_a and noise_b."""
+    """z = sqrt(2 (f - epsilon)) at h mixtures; `options`: keywords of `hyperkernel`, but no noise."""
 
     mixtures: Batch
     noise: ArrayLike | None
@@ -599,7 +607,7 @@ class Surrogate:
 
 
 def warp(log_values: ArrayLike, epsilon_factor: float = 0.8) -> tuple[Array, float, float]:
-    """z, epsilon and the log offset: f = exp(log f - max), epsilon = factor * min f, z = sqrt(2 (f - epsilon))."""
+    """z = sqrt(2 (f - epsilon)), epsilon = factor * min f, offset = max log f; f = e^(log f - offset)."""
     logs = np.asarray(log_values, dtype=np.float64)
     offset = float(np.max(logs))
     f = np.array([math.exp(v - offset) for v in logs])
@@ -632,7 +640,7 @@ def surrogate_mean(s: Surrogate, g: Batch, noise: ArrayLike | None = None) -> Ar
 
 
 def surrogate_covariance(s: Surrogate, g: Batch, noise: ArrayLike | None = None) -> Array:
-    """Sigma(g, g) = kappa(g, g) + jitter * lambda^2 * I - kappa(g, Theta) K^-1 kappa(Theta, g), shape (b, b)."""
+    """kappa(g, g) + jitter * lambda^2 * I - kappa(g, Theta) K^-1 kappa(Theta, g), shape (b, b)."""
     cross = s.covariance_to(g, noise)
     prior = hyperkernel(g, noise_a=noise, **s.options)
     return (
@@ -643,7 +651,7 @@ def surrogate_covariance(s: Surrogate, g: Batch, noise: ArrayLike | None = None)
 def profile_outputscale(
     E: ArrayLike, z: ArrayLike, *, lengthscale: float, power: int = 2, jitter: float = 1e-6
 ) -> float:
-    """lambda^2 = z' K~^-1 z / h of largest likelihood, K~ = K / lambda^2, from the squared distances E (h, h)."""
+    """lambda^2 = z' K~^-1 z / h, of largest likelihood; K~ = K / lambda^2 from squared distances E (h, h)."""
     z = np.asarray(z, dtype=np.float64)
     unit = covariance_from_distance(
         E, outputscale=1.0, lengthscale=lengthscale, power=power
@@ -682,7 +690,7 @@ class Evidence:
 def integrate(
     s: Surrogate, nodes: Batch, node_weights: ArrayLike, noise: ArrayLike | None = None
 ) -> Evidence:
-    """Integral of the surrogate over the nodes S with weights v; `mean_by_size` is sum_{s in n} v_s (eps + mu_s^2 / 2)."""
+    """Integral over nodes S of weights v; `mean_by_size` holds sum_{s in n} v_s (epsilon + mu_s^2 / 2)."""
     v = np.asarray(node_weights, dtype=np.float64)
     cross = s.covariance_to(nodes, noise)
     A = cross @ np.diag(v) @ cross.T
@@ -732,7 +740,7 @@ def uncertainty(s: Surrogate, candidates: Batch, noise: ArrayLike | None = None)
 
 @dataclass(frozen=True)
 class PointwiseMixture:
-    """At each of M points a signed mixture of h*h Gaussians: shares (h*h, M) that sum to 1, means and variances."""
+    """At each of M points a signed mixture of h*h Gaussians: shares (h*h, M), adding up to 1, and moments."""
 
     shares: Array
     means: Array
@@ -757,7 +765,7 @@ class PointwiseMixture:
 
 
 def combine_gaussians(pair_weights: ArrayLike, means: ArrayLike, variances: ArrayLike) -> PointwiseMixture:
-    """sum_ij W_ij sqrt(N_i N_j) / sum_ij W_ij s_ij at each point by itself; `means` and `variances` (h, M)."""
+    """sum_ij W_ij sqrt(N_i N_j) / sum_ij W_ij s_ij at each point alone; `means` and `variances` (h, M)."""
     W, mu, C = (np.asarray(a, dtype=np.float64) for a in (pair_weights, means, variances))
     h, M = mu.shape
     shares, centres, spreads = (np.zeros((h * h, M)) for _ in range(3))

@@ -60,10 +60,7 @@ def test_distances(case: dict[str, Any]) -> None:
 def test_likelihood(case: dict[str, Any]) -> None:
     theta, noise = [mixture(case["theta"])], case["noise"]
     X, y = np.array(case["X"]), np.array(case["y"])
-    K = oracle.gram(theta, X)[0]
-    if abs(case["K"][0][0] - K[0, 0]) > 0.5 * noise:
-        K += noise * np.eye(len(X))
-    meets(K, case["K"])
+    meets(oracle.gram(theta, X)[0], case["K"])
     meets(oracle.log_likelihood(theta, X, y, noise)[0], case["log_likelihood"])
     *arrays, d_noise = oracle.log_likelihood_gradient(theta, X, y, noise)
     for computed, name in zip(arrays, ("weights", "means", "scales"), strict=True):
