@@ -1,4 +1,4 @@
-"""A module imports only from rows below its own, or from its left in the same row; numba and cupy stay in theirs."""
+"""A module imports only from rows below its own or from its left in the same row; numba and cupy stay home."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "maskerade_fast"
+ROOT = "maskerade_fast"
+PACKAGE = Path(__file__).parents[1] / ROOT
 
-# Bottom to top; within a row left to right. A name ending in "." stands for every module of that package.
+# Bottom to top; within a row left to right (gmm first: the Standardiser of data maps
+# mixtures between units). A name ending in "." stands for every module of that package.
 ROWS: list[list[str]] = [
     ["errors", "_checks"],
     ["backends._blas", "backends", "backends.cpu.", "backends.gpu."],
-    ["data", "gmm", "latent", "prior", "measure", "warping", "optimize"],
+    ["gmm", "data", "latent", "prior", "measure", "warping", "optimize"],
     ["distances", "hyperkernel", "gram", "likelihood", "gp"],
     ["surrogate", "integrals", "acquisition", "proposals", "prediction", "posterior"],
     ["quadrature", "io", "plotting", "cli"],
@@ -41,62 +43,52 @@ def place(module: str) -> tuple[int, int] | None:
     """Row and column of a module, None if STYLE's table has no place for it."""
     for i, row in enumerate(ROWS):
         for j, name in enumerate(row):
-            if module == name or name.endswith(".") and (module + ".").startswith(name):
+            if module == name or (name.endswith(".") and (module + ".").startswith(name)):
                 return i, j
     return None
 
 
 def imports(module: str, tree: ast.Module, known: set[str]) -> list[str]:
-    """Names imported anywhere in `tree`: ours relative to the package ("gmm"), others in full ("numpy.linalg").
+    """Full names of all that `tree` imports, anywhere in it: "maskerade_fast.gmm", "numpy".
 
-    ``from .backends import cpu`` counts as the module it names; type-checking imports count like all others, for
-    what a type says has a layer too.
+    ``from .backends import cpu`` counts as the module it names. Imports for types alone count like all others.
     """
-    package = module.split(".") if is_package(module, known) else module.split(".")[:-1]
+    is_package = any(name.startswith(module + ".") for name in known)
+    package = [ROOT, *module.split(".")] if is_package else [ROOT, *module.split(".")][:-1]
     names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = package[: len(package) - node.level + 1]
-                base = ".".join(["maskerade_fast", *above, *filter(None, [base])])
-            inside = base == "maskerade_fast" or base.startswith("maskerade_fast.")
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
             for alias in node.names:
                 full = f"{base}.{alias.name}"
-                names.append(full if inside and full.removeprefix("maskerade_fast.") in known else base)
-    return [
-        name.removeprefix("maskerade_fast.") if name != "maskerade_fast" else "__init__" for name in names
-    ]
-
-
-def is_package(module: str, known: set[str]) -> bool:
-    return any(name.startswith(module + ".") for name in known)
+                names.append(full if full.removeprefix(ROOT + ".") in known else base)
+    return names
 
 
 def violations(trees: dict[str, ast.Module]) -> list[str]:
     """One line for every import that the layers forbid."""
     faults = []
-    known = set(trees)
     for module, tree in trees.items():
         own = place(module)
         if own is None:
             faults.append(f"{module}: has no place in the layers")
             continue
-        for name in imports(module, tree, known):
-            top = name.split(".")[0]
-            if top in HOME:
-                if not (module + ".").startswith(HOME[top]):
-                    faults.append(f"{module} imports {name}, which only {HOME[top]}* may")
+        for full in imports(module, tree, set(trees)):
+            top, _, below = full.partition(".")
+            if top in HOME and not (module + ".").startswith(HOME[top]):
+                faults.append(f"{module} imports {full}, which only {HOME[top]}* may")
+            if top != ROOT:
                 continue
+            name = below or "__init__"
             target = place(name)
-            if target is None or name == module:
-                continue
-            siblings = ROWS[own[0]][own[1]].endswith(".") and own == target
+            if target is None:
+                continue  # reported where that module is looked at
             if ROWS[own[0]][own[1]] == "backends.gpu." and name.startswith("backends.cpu"):
                 faults.append(f"{module} imports {name}: the backends do not know each other")
-            elif not siblings and target >= own:
+            elif target > own or (target == own and not ROWS[own[0]][own[1]].endswith(".")):
                 faults.append(f"{module} imports {name}, which is not below it")
     return faults
 
@@ -116,6 +108,7 @@ def test_every_module_is_seen() -> None:
         ("gmm", "from . import prior", "gmm imports prior, which is not below it"),
         ("gmm", "import maskerade_fast.surrogate", "gmm imports surrogate, which is not below it"),
         ("gmm", "from maskerade_fast import GMMBatch", "gmm imports __init__, which is not below it"),
+        ("gmm", "from . import io", "gmm imports io, which is not below it"),
         (
             "errors",
             "def f():\n    from ._checks import real",
@@ -152,7 +145,7 @@ def test_every_module_is_seen() -> None:
     ],
 )
 def test_the_checker_sees(module: str, line: str, fault: str) -> None:
-    names = ["__init__", "gmm", "prior", "surrogate", "errors", "_checks", "backends"]
+    names = ["__init__", "gmm", "prior", "surrogate", "io", "errors", "_checks", "backends"]
     names += [f"backends.{device}{file}" for device in ("cpu", "gpu") for file in ("", ".gram")]
     trees = {name: ast.parse("") for name in names}
     assert violations(trees) == []
@@ -166,6 +159,7 @@ def test_the_checker_sees(module: str, line: str, fault: str) -> None:
     [
         ("prior", "from .gmm import GMMBatch"),
         ("gmm", "from .backends import to_host"),
+        ("gmm", "import io"),
         ("backends.cpu", "from .gram import gram"),
         ("backends.cpu.gram", "from ._math import fma\nfrom ...errors import DataError\nimport numba"),
         ("backends.gpu.gram", "import cupy"),
@@ -173,7 +167,7 @@ def test_the_checker_sees(module: str, line: str, fault: str) -> None:
     ],
 )
 def test_the_checker_lets_pass(module: str, line: str) -> None:
-    names = ["__init__", "gmm", "prior", "errors", "backends", "backends.cpu", "backends.cpu.gram"]
+    names = ["__init__", "gmm", "prior", "io", "errors", "backends", "backends.cpu", "backends.cpu.gram"]
     names += ["backends.cpu._math", "backends.gpu", "backends.gpu.gram"]
     trees = {name: ast.parse("") for name in names}
     assert violations({**trees, module: ast.parse(line)}) == []
