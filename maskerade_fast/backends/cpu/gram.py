@@ -1,0 +1,332 @@
+"""Gram matrices of spectral mixtures by angle addition (MATH.md section 1).
+
+With phases a_i = 2 pi m.(x_i - x_0), cos(a_i - a_j) = cos a_i cos a_j + sin a_i sin a_j: sine and cosine are needed
+once a point and component, and a pair costs one exponential and a few multiply-adds. Phases are kept in turns and to
+twice the working precision until they are reduced, so frequencies times large inputs cost no digits; lags are plain
+differences of the inputs. Both depend on differences alone: inputs shifted exactly give the same bits.
+
+The per-axis phase, a product of cosines over the axes, is the same with D phases in place of one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ._math import cos_sin_turns, exp_neg, fma
+from ._parallel import n_threads, parallel_for
+
+__all__ = ["gram"]
+
+Array = NDArray[Any]
+
+TILE = 256  # columns at a time: lags, sines and cosines of a tile stay in L1
+LANES = 16  # widths are rounded up to whole vectors: scalar remainders cost more than the extra columns
+ROWS = 64  # rows of an item where the rows of one matrix are shared among threads
+SPLIT_SIZE = 512  # points from which sharing one matrix among threads pays
+_ROUNDING = 6755399441055744.0  # 1.5 * 2**52: adding and subtracting it rounds to an integer
+_STEEPEST = -1e300  # bound of an envelope's rate, so that rate * 0 stays 0 for any scale
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def fill_tables(
+    first: int,
+    n: int,
+    means: Array,
+    high: Array,
+    low: Array,
+    n_phases: int,
+    cosines: Array,
+    sines: Array,
+) -> None:
+    """cos and sin of the phases of components ``first : first + n`` at points ``high + low`` (D, N).
+
+    Row ``q * n_phases + p`` of `cosines` and `sines` (n * n_phases, >= N) belongs to phase p of component q.
+    """
+    n_dims, n_points = high.shape
+    for q in range(n):
+        for p in range(n_phases):
+            turns = sines[q * n_phases + p]
+            cosine = cosines[q * n_phases + p]
+            turns[:n_points] = 0.0
+            for d in range(n_dims) if n_phases == 1 else range(p, p + 1):
+                m = means[first + q, d]
+                for i in range(n_points):
+                    product = m * high[d, i]
+                    rest = fma(m, high[d, i], -product) + m * low[d, i]
+                    whole = (product + _ROUNDING) - _ROUNDING
+                    turns[i] += (product - whole) + rest
+            for i in range(n_points):
+                c, s = cos_sin_turns(turns[i])
+                cosine[i] = c
+                turns[i] = s
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def fill_rates(first: int, n: int, scales: Array, rates: Array) -> None:
+    """-2 pi^2 sigma^2 of components ``first : first + n`` into `rates` (n, D)."""
+    for q in range(n):
+        for d in range(scales.shape[1]):
+            s = scales[first + q, d]
+            rates[q, d] = max(-2.0 * math.pi**2 * s * s, _STEEPEST)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def load_tile(
+    start: int, width: int, x: Array, cosines: Array, sines: Array, n_rows: int, tile: Array
+) -> None:
+    """Copy points and tables of columns ``start : start + width`` to the rows of `tile`: x, cosines, sines.
+
+    Loops over a tile run from 0 over one small array, the form LLVM vectorises without index checks.
+    """
+    n_dims = x.shape[0]
+    for d in range(n_dims):
+        tile[d, :width] = x[d, start : start + width]
+    for r in range(n_rows):
+        tile[n_dims + r, :width] = cosines[r, start : start + width]
+        tile[n_dims + n_rows + r, :width] = sines[r, start : start + width]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def envelope_argument(q: int, width: int, rates: Array, squares: Array, argument: Array) -> None:
+    """Sum over all axes of rate * lag^2 into `argument`."""
+    rate = rates[q, 0]
+    for k in range(width):
+        argument[k] = rate * squares[0, k]
+    for d in range(1, rates.shape[1]):
+        rate = rates[q, d]
+        for k in range(width):
+            argument[k] = fma(rate, squares[d, k], argument[k])
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def gram_rows(
+    row_start: int,
+    row_stop: int,
+    triangle: bool,
+    n: int,
+    first: int,
+    weights: Array,
+    rates: Array,
+    x: Array,
+    cos_x: Array,
+    sin_x: Array,
+    y: Array,
+    cos_y: Array,
+    sin_y: Array,
+    n_phases: int,
+    out: Array,
+    row_offset: int,
+) -> None:
+    """k(x_i - y_j) for rows i of ``row_start : row_stop`` into ``out[i - row_offset, j]``.
+
+    With `triangle` only j < i. x (D, N) and y (D, M); tables as `fill_tables` made them.
+    """
+    n_dims, n_columns = y.shape
+    n_rows = n * n_phases
+    tile = np.zeros((n_dims + 2 * n_rows, TILE))
+    squares = np.empty((n_dims, TILE))
+    argument = np.empty(TILE)
+    wave = np.empty(TILE)
+    total = np.empty(TILE)
+    for start in range(0, row_stop - 1 if triangle else n_columns, TILE):
+        load_tile(start, min(TILE, n_columns - start), y, cos_y, sin_y, n_rows, tile)
+        for i in range(max(row_start, start + 1) if triangle else row_start, row_stop):
+            width = min(TILE, (i if triangle else n_columns) - start)
+            padded = (width + LANES - 1) // LANES * LANES
+            for d in range(n_dims):
+                x_i = x[d, i]
+                for k in range(padded):
+                    lag = x_i - tile[d, k]
+                    squares[d, k] = lag * lag
+            total[:padded] = 0.0
+            for q in range(n):
+                w = weights[first + q]
+                row = q * n_phases
+                c_i = w * cos_x[row, i]
+                s_i = w * sin_x[row, i]
+                cosines = tile[n_dims + row]
+                sines = tile[n_dims + n_rows + row]
+                envelope_argument(q, padded, rates, squares, argument)
+                if n_phases == 1:
+                    for k in range(padded):
+                        value = fma(c_i, cosines[k], s_i * sines[k])
+                        total[k] = fma(exp_neg(argument[k]), value, total[k])
+                    continue
+                for k in range(padded):
+                    wave[k] = fma(c_i, cosines[k], s_i * sines[k])
+                for r in range(row + 1, row + n_phases):
+                    c_i = cos_x[r, i]
+                    s_i = sin_x[r, i]
+                    cosines = tile[n_dims + r]
+                    sines = tile[n_dims + n_rows + r]
+                    for k in range(padded):
+                        wave[k] *= fma(c_i, cosines[k], s_i * sines[k])
+                for k in range(padded):
+                    total[k] = fma(exp_neg(argument[k]), wave[k], total[k])
+            out[i - row_offset, start : start + width] = total[:width]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def total_weight(first: int, n: int, weights: Array) -> float:
+    """k(0), summed in the order of the components."""
+    total = 0.0
+    for q in range(first, first + n):
+        total += weights[q]
+    return total
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def mirror(matrix: Array) -> None:
+    """Copy the lower triangle to the upper one, in squares that stay in cache."""
+    size = matrix.shape[0]
+    for i0 in range(0, size, 32):
+        for j0 in range(0, i0 + 1, 32):
+            for i in range(i0, min(i0 + 32, size)):
+                for j in range(j0, min(j0 + 32, i)):
+                    matrix[j, i] = matrix[i, j]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _gram_items(
+    start: int,
+    stop: int,
+    rows: int,
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    scales: Array,
+    x: Array,
+    high_x: Array,
+    low_x: Array,
+    y: Array,
+    high_y: Array,
+    low_y: Array,
+    triangle: bool,
+    n_phases: int,
+    out: Array,
+) -> None:
+    """Items ``start : stop``: blocks of `rows` rows of the matrices, numbered through the batch."""
+    n_points, n_columns = x.shape[1], y.shape[1]
+    per_matrix = (n_points + rows - 1) // rows
+    n_max = 0
+    for item in range(start, stop):
+        b = item // per_matrix
+        n_max = max(n_max, offsets[b + 1] - offsets[b])
+    rates = np.empty((n_max, x.shape[0]))
+    cos_x = np.empty((n_max * n_phases, n_points))
+    sin_x = np.empty((n_max * n_phases, n_points))
+    cos_y, sin_y = cos_x, sin_x
+    if not triangle:
+        cos_y = np.empty((n_max * n_phases, n_columns))
+        sin_y = np.empty((n_max * n_phases, n_columns))
+    loaded = -1
+    for item in range(start, stop):
+        b = item // per_matrix
+        first = offsets[b]
+        n = offsets[b + 1] - first
+        if b != loaded:
+            fill_rates(first, n, scales, rates)
+            fill_tables(first, n, means, high_x, low_x, n_phases, cos_x, sin_x)
+            if not triangle:
+                fill_tables(first, n, means, high_y, low_y, n_phases, cos_y, sin_y)
+            loaded = b
+        i0 = (item - b * per_matrix) * rows
+        i1 = min(i0 + rows, n_points)
+        gram_rows(
+            i0, i1, triangle, n, first, weights, rates, x, cos_x, sin_x, y, cos_y, sin_y, n_phases, out[b], 0
+        )
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _finish_triangles(start: int, stop: int, offsets: Array, weights: Array, noise: Array, out: Array) -> None:
+    """Diagonals, exactly sum w + noise, and upper triangles of the matrices ``start : stop``."""
+    for b in range(start, stop):
+        diagonal = total_weight(offsets[b], offsets[b + 1] - offsets[b], weights)
+        for i in range(out.shape[1]):
+            out[b, i, i] = diagonal + noise_at(noise, b, i)
+        mirror(out[b])
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def noise_at(noise: Array, b: int, i: int) -> float:
+    """Entry (b, i) of a noise table whose axes have their full length or 1."""
+    return noise[b if noise.shape[0] > 1 else 0, i if noise.shape[1] > 1 else 0]  # type: ignore[no-any-return]
+
+
+def native(array: Array) -> Array:
+    """`array` as the one type the kernels are compiled for: float64, C-contiguous, writable."""
+    return np.require(array, np.float64, ["C", "W"])
+
+
+def points_by_axis(X: Array, origin: Array) -> tuple[Array, Array, Array]:
+    """Points (N, D) by axis: themselves (D, N), and their exact differences from `origin` as high + low."""
+    x = native(X.T)
+    reference = np.asarray(origin, dtype=np.float64)[:, None]
+    high = x - reference
+    back = high - x  # Knuth's two-sum: high + low = x - reference without error
+    low = (x - (high - back)) - (reference + back)
+    return x, high, native(low)
+
+
+def gram(
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    scales: Array,
+    X: Array,
+    Y: Array | None,
+    noise: Array,
+    *,
+    per_axis: bool,
+) -> Array:
+    """Gram matrices of a batch, in float64 and returned in the inputs' type.
+
+    Parameters
+    ----------
+    offsets, weights, means, scales : arrays of a GMMBatch: (B + 1,), (J,), (J, D), (J, D)
+    X, Y : arrays, shape (N, D) and (M, D)
+        ``Y=None``: X with itself, N >= 1.
+    noise : array, shape (B or 1, N or 1)
+        Added to the diagonal; not read beside Y.
+    per_axis : bool
+        Product over axes of cosines in place of the cosine of the sum.
+
+    Returns
+    -------
+    K : array, shape (B, N, M)
+    """
+    triangle = Y is None
+    other = X if Y is None else Y
+    n_mixtures, n_points, n_columns = len(offsets) - 1, len(X), len(other)
+    out = np.empty((n_mixtures, n_points, n_columns))
+    dtype = np.result_type(weights, X, other)
+    if out.size == 0:
+        return out.astype(dtype)
+    x = points_by_axis(X, X[0])
+    y = x if triangle else points_by_axis(other, X[0])
+    n_phases = X.shape[1] if per_axis else 1
+    weights = native(weights)
+    noise = native(noise)
+    # A mixture's tables serve all its rows, unless there are fewer matrices than threads.
+    whole = n_mixtures >= n_threads() or n_points < SPLIT_SIZE
+    rows = n_points if whole else ROWS
+    per_matrix = -(-n_points // rows)
+    items = n_mixtures * per_matrix
+    block = max(1, items // (16 * n_threads())) if whole else 1
+
+    def kernel(start: int, stop: int) -> None:
+        _gram_items(
+            start, stop, rows, offsets, weights, native(means), native(scales), *x, *y, triangle, n_phases, out
+        )
+
+    parallel_for(kernel, items, block)
+    if triangle:
+        parallel_for(
+            lambda start, stop: _finish_triangles(start, stop, offsets, weights, noise, out), n_mixtures, block
+        )
+    return out.astype(dtype, copy=False)
