@@ -1,0 +1,284 @@
+"""Predictive densities: Gaussian processes combined by the pair weights of the quadrature (MATH.md section 8).
+
+    p(y) = sum_ij W_ij sqrt(N_i(y) N_j(y)) / sum_ij W_ij s_ij,        sqrt(N_i N_j) = s_ij N(m_ij, V_ij)
+
+W is positive semi-definite, so p >= 0 although single W_ij may be negative; it stays so as long as whole observations
+are dropped, never single pairs. Means, variances and tails are sums over pairs; densities go through a factor,
+``W = F F^T``, as ``|F^T a|^2`` with ``a_i = sqrt(N_i(y))``, which cannot turn negative by rounding.
+
+*Pointwise*, every point is a mixture by itself, whatever other points were asked for. *Jointly*, N_i is the Gaussian
+over all points; its mean then depends on which points are asked for together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._checks import Array, float_array, generator, integer, positive, real
+from .backends import get_backend
+
+_CLIP = 1e-8  # negative eigenvalues of W taken for rounding, as a fraction of the largest
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """M independent one-dimensional predictive densities; made by `combine_gaussians`.
+
+    Attributes
+    ----------
+    mean, variance : array, shape (M,)
+        Units of y and of y squared. The variance is positive.
+    pair_weights : array of float64, shape (h, h)
+        W, symmetric, of trace 1, observations without weight left out.
+    factor : array of float64, shape (h, r)
+        F with ``W = F F^T``.
+    means, variances : array of float64, shape (h, M)
+        Of the Gaussians that are combined.
+    total : array of float64, shape (M,)
+        The normaliser ``sum_ij W_ij s_ij``.
+    """
+
+    mean: Array
+    variance: Array
+    pair_weights: Array
+    factor: Array
+    means: Array
+    variances: Array
+    total: Array
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def log_density(self, y: Any) -> Array:
+        """Natural log of each point's density at `y` (M,); shape (M,). Finite however far y lies. O(h r M).
+
+        Raises
+        ------
+        ValueError
+            If `y` is not (M,), or not finite.
+        """
+        y = float_array(y, "y", ndim=1, dtype=np.float64)
+        if y.shape != self.mean.shape:
+            raise ValueError(f"y: shape {y.shape}, expected {self.mean.shape}, one value a point")
+        log_sum = get_backend(self.means).pair_log_density(self.factor, self.means, self.variances, y)
+        return self._as_given(log_sum - np.log(self.total))
+
+    def cdf(self, y: Any) -> Array:
+        """Probability of a value up to `y`; `y` is a number, (M,) or (k, M), and the result (M,) or (k, M).
+
+        O(k h^2 M). Its absolute rounding error is about eps sum|W| / total.
+        """
+        y = float_array(y, "y", ndim=(0, 1, 2), dtype=np.float64)
+        if y.ndim and y.shape[-1] != len(self):
+            raise ValueError(f"y: shape {y.shape}, expected (M,) or (k, M) with M = {len(self)}")
+        rows = np.broadcast_to(y, (len(y) if y.ndim == 2 else 1, len(self)))
+        mass = get_backend(self.means).pair_cdf(self.pair_weights, self.means, self.variances, rows)
+        probability = self._as_given(np.clip(mass / self.total, 0.0, 1.0))
+        return probability if y.ndim == 2 else probability[0]
+
+    def quantile(self, q: Any) -> Array:
+        """Quantiles: shape (M,) for a number `q`, (k, M) for `q` of shape (k,).
+
+        q = 0 and q = 1 give -inf and inf. Accurate to about 1e-10 standard deviations; O(k h^2 M).
+
+        Raises
+        ------
+        ValueError
+            If a probability is outside [0, 1].
+        """
+        q = float_array(q, "q", ndim=(0, 1), dtype=np.float64)
+        if not ((q >= 0.0) & (q <= 1.0)).all():
+            raise ValueError(f"q: {q[()]}, expected probabilities in [0, 1]")
+        quantiles = self._quantiles(np.broadcast_to(q.reshape(-1, 1), (q.size, len(self))))
+        return quantiles if q.ndim else quantiles[0]
+
+    def sample(self, k: int, rng: Any = None) -> Array:
+        """`k` draws a point, independent across points, by inverting the CDF; shape (k, M). O(k h^2 M).
+
+        `rng` is a Generator, an int or None.
+        """
+        k = integer(k, "k", minimum=0)
+        uniforms = generator(rng, "rng").random((k, len(self)))
+        return self._quantiles(np.maximum(uniforms, np.finfo(float).tiny))  # never the -inf of q = 0
+
+    def scaled(self, offset: float, scale: float) -> Prediction:
+        """The prediction of ``offset + scale * y``, for scale > 0: from standardised units to the user's."""
+        offset, scale = real(offset, "offset"), positive(scale, "scale")
+        dtype = self.mean.dtype
+        return Prediction(
+            (self.mean * scale + offset).astype(dtype, copy=False),
+            (self.variance * scale**2).astype(dtype, copy=False),
+            self.pair_weights,
+            self.factor,
+            self.means * scale + offset,
+            self.variances * scale**2,
+            self.total,
+        )
+
+    def _quantiles(self, levels: Array) -> Array:
+        backend = get_backend(self.means)
+        return self._as_given(backend.pair_quantiles(self.pair_weights, self.means, self.variances, levels))
+
+    def _as_given(self, array: Array) -> Array:
+        return array.astype(self.mean.dtype, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class JointDensity:
+    """The joint predictive density of n points at one y: its natural log, and its mean, shape (n,)."""
+
+    log_density: float
+    mean: Array
+
+
+def combine_gaussians(pair_weights: Any, means: Any, variances: Any, *, factor: Any = None) -> Prediction:
+    """Combine h Gaussians at each of M points into one predictive density a point.
+
+    Parameters
+    ----------
+    pair_weights : array, shape (h, h)
+        W up to a positive factor, symmetric and positive semi-definite; single entries may be negative.
+    means, variances : array, shape (h, M)
+        Of the data GPs, noise included; variances > 0.
+    factor : array, shape (h, r), optional
+        F with ``W = F F^T``, from a caller who has one. By default from the eigenvectors of W, where eigenvalues
+        down to ``-1e-8`` times the largest are taken for rounding and set to 0.
+
+    Returns
+    -------
+    Prediction
+        Results have the dtype of `means` and `variances` (float32 if both are); everything is computed in float64.
+
+    Raises
+    ------
+    ValueError
+        For shapes that disagree, a variance <= 0, W not symmetric or not positive semi-definite, F F^T other than W,
+        or a mixture that vanishes at a point (``sum_ij W_ij s_ij`` not above its rounding error).
+
+    Notes
+    -----
+    O(h^2 M) time, O(h^2 + h M) memory. Oracle: ``tests/oracle.py::combine_gaussians``.
+    """
+    means, variances = float_array(means, "means", ndim=2), float_array(variances, "variances", ndim=2)
+    weights, factor, kept = _checked_weights(pair_weights, factor)
+    _check_shape(means, "means", (len(kept), means.shape[1]))
+    _check_shape(variances, "variances", means.shape)
+    if not (variances > 0.0).all():
+        i, point = (int(k) for k in np.argwhere(~(variances > 0.0))[0])
+        raise ValueError(f"variances[{i}, {point}]: {variances[i, point]}, expected > 0")
+    dtype = np.result_type(means, variances)
+    means, variances = (a[kept].astype(np.float64, copy=False) for a in (means, variances))
+    total, mean, variance = get_backend(means).pair_moments(weights, means, variances)
+    vanishing = ~(total > _rounding(weights))
+    if vanishing.any():
+        point = int(np.argmax(vanishing))
+        raise ValueError(
+            f"pair_weights: the mixture vanishes at point {point} (sum of W s = {total[point]:.3g} of trace W), expected > 0"
+        )
+    return Prediction(mean.astype(dtype), variance.astype(dtype), weights, factor, means, variances, total)
+
+
+def combine_gaussians_joint(
+    pair_weights: Any, means: Any, covariances: Any, y: Any, *, factor: Any = None
+) -> JointDensity:
+    """Joint predictive log density of n points at `y`, and the joint mean.
+
+    Parameters
+    ----------
+    pair_weights, factor
+        As for `combine_gaussians`.
+    means : array, shape (h, n)
+    covariances : array, shape (h, n, n)
+        Noise included; symmetric and positive definite.
+    y : array, shape (n,)
+
+    Raises
+    ------
+    ValueError
+        As `combine_gaussians`, and where a covariance is not symmetric or has no Cholesky factor.
+
+    Notes
+    -----
+    The density is ``|F^T a|^2`` with ``log a_i = log N_i(y) / 2``: O(h n^3) time. The normaliser and the mean need
+    one Cholesky factorisation a pair, O(h^2 n^3), spread over threads. O(h n^2) memory.
+    """
+    means = float_array(means, "means", ndim=2)
+    covariances = float_array(covariances, "covariances", ndim=3)
+    y = float_array(y, "y", ndim=1, dtype=np.float64)
+    weights, factor, kept = _checked_weights(pair_weights, factor)
+    n = len(y)
+    _check_shape(means, "means", (len(kept), n))
+    _check_shape(covariances, "covariances", (len(kept), n, n))
+    dtype = np.result_type(means, covariances)
+    originals = np.flatnonzero(kept)
+    means, covariances = (a[kept].astype(np.float64, copy=False) for a in (means, covariances))
+    for i, covariance in enumerate(covariances):
+        if not np.allclose(
+            covariance, covariance.T, rtol=0.0, atol=1e-6 * np.abs(covariance).max(initial=0.0)
+        ):
+            raise ValueError(f"covariances[{originals[i]}]: not symmetric, expected a covariance matrix")
+    backend = get_backend(means)
+    total, mean_sum, log_densities, info = backend.joint_pair_moments(weights, means, covariances, y)
+    if info:
+        raise ValueError(
+            f"covariances[{originals[info - 1]}]: not positive definite, expected a Cholesky factor to exist"
+        )
+    if not total > _rounding(weights):
+        raise ValueError(
+            f"pair_weights: the mixture vanishes (sum of W s = {total:.3g} of trace W), expected > 0"
+        )
+    norms = np.sqrt(np.sum(factor**2, axis=1))
+    logs = 0.5 * log_densities + np.log(norms)
+    amplitudes = (factor / norms[:, None]).T @ np.exp(logs - logs.max())
+    log_density = 2.0 * float(logs.max()) + math.log(float(amplitudes @ amplitudes)) - math.log(total)
+    return JointDensity(log_density, (mean_sum / total).astype(dtype))
+
+
+def _checked_weights(pair_weights: Any, factor: Any) -> tuple[Array, Array, Array]:
+    """W and F scaled to trace W = 1, over the observations with weight, and the mask (h,) of these."""
+    weights = float_array(pair_weights, "pair_weights", ndim=2, dtype=np.float64)
+    h = len(weights)
+    if weights.shape != (h, h) or h == 0:
+        raise ValueError(f"pair_weights: shape {weights.shape}, expected (h, h) with h >= 1")
+    largest = float(np.abs(weights).max())
+    if not np.allclose(weights, weights.T, rtol=0.0, atol=_CLIP * largest):
+        raise ValueError("pair_weights: not symmetric, expected W = W^T")
+    if largest == 0.0:
+        raise ValueError("pair_weights: all 0, expected a positive trace")
+    weights = weights / largest  # its squares and sums can then neither overflow nor vanish
+    weights = 0.5 * (weights + weights.T)
+    if factor is None:
+        eigenvalues, eigenvectors = np.linalg.eigh(weights)
+        if not eigenvalues[0] >= -_CLIP * eigenvalues[-1]:
+            raise ValueError(
+                "pair_weights: not positive semi-definite (eigenvalues from "
+                f"{eigenvalues[0] * largest:.3g} to {eigenvalues[-1] * largest:.3g}); drop whole observations, never single pairs"
+            )
+        positive_part = eigenvalues > h * np.finfo(float).eps * eigenvalues[-1]
+        factor = eigenvectors[:, positive_part] * np.sqrt(eigenvalues[positive_part])
+    else:
+        factor = float_array(factor, "factor", ndim=2, dtype=np.float64) / math.sqrt(largest)
+        _check_shape(factor, "factor", (h, factor.shape[1]))
+        error = float(np.abs(factor @ factor.T - weights).max())
+        if not error <= _CLIP:
+            raise ValueError(
+                f"factor: F F^T differs from pair_weights by {error * largest:.3g}, expected W = F F^T"
+            )
+    kept = np.diagonal(weights) > 0.0
+    weights, factor = weights[np.ix_(kept, kept)], factor[kept]
+    trace = float(np.trace(weights))
+    return weights / trace, factor / math.sqrt(trace), kept
+
+
+def _rounding(weights: Array) -> float:
+    """Bound on the rounding error of a sum over pairs, all s_ij being at most 1."""
+    return float(len(weights) * np.finfo(float).eps * np.abs(weights).sum())
+
+
+def _check_shape(array: Array, name: str, expected: tuple[int, ...]) -> None:
+    if array.shape != expected:
+        raise ValueError(f"{name}: shape {array.shape}, expected {expected}")
