@@ -1,8 +1,8 @@
 """Hypothesis strategies: ragged mixtures, batches of them, and data sets.
 
-Numbers lie on a bounded grid: shrunk examples stay readable, and a failure is a fault of the code rather than of
-a number near the end of the floating-point range (those have tests of their own). Zero weights, zero scales,
-negative means and coinciding atoms all occur.
+Numbers lie on a bounded grid: shrunk examples stay readable, and a failure is a fault of the code rather than
+of a number near the end of the floating-point range (those have tests of their own). Zero weights, zero
+scales, negative means and coinciding atoms all occur.
 """
 
 from __future__ import annotations

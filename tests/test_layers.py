@@ -1,4 +1,4 @@
-"""A module imports only from rows below its own or from its left in the same row; numba and cupy stay home."""
+"""A module imports only from rows below its own or from its left in its own row; numba and cupy stay home."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def place(module: str) -> tuple[int, int] | None:
 def imports(module: str, tree: ast.Module, known: set[str]) -> list[str]:
     """Full names of all that `tree` imports, anywhere in it: "maskerade_fast.gmm", "numpy".
 
-    ``from .backends import cpu`` counts as the module it names. Imports for types alone count like all others.
+    ``from .backends import cpu`` counts as the module it names. Imports for types alone count like others.
     """
     is_package = any(name.startswith(module + ".") for name in known)
     package = [ROOT, *module.split(".")] if is_package else [ROOT, *module.split(".")][:-1]

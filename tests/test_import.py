@@ -1,0 +1,133 @@
+"""Importing: light, complete, and safe on machines where CuPy or its driver is missing or broken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PUBLIC = [
+    "GMMBatch",
+    "GMMGradient",
+    "concat",
+    "Metric",
+    "energy_distance",
+    "energy_distance_vjp",
+    "gaussian_mmd2",
+    "gaussian_mmd2_vjp",
+    "hyperkernel",
+    "hyperkernel_vjp",
+    "hyperkernel_matvec",
+    "gram",
+    "log_likelihood",
+    "LogLikelihood",
+    "predict_gp",
+    "GPPrediction",
+    "warm_up",
+    "Prior",
+    "Draws",
+    "marginalise",
+    "load",
+    "Prediction",
+    "JointDensity",
+    "Surrogate",
+    "integrate",
+    "Evidence",
+    "mutual_information",
+    "uncertainty",
+    "combine_gaussians",
+    "combine_gaussians_joint",
+]
+HEAVY = ["numba", "llvmlite", "scipy.stats", "matplotlib", "cupy", "torch", "jax"]
+
+# What a module named cupy does when it is imported, for every way in which a machine may lack a usable card.
+BROKEN_CUPY = {
+    "absent": "raise ModuleNotFoundError(\"No module named 'cupy'\", name='cupy')",
+    "no driver": "raise ImportError('libcuda.so.1: cannot open shared object file')",
+    "no device": """
+class _Runtime:
+    class CUDARuntimeError(RuntimeError): ...
+    def getDeviceCount(self): raise self.CUDARuntimeError('cudaErrorNoDevice: no device is detected')
+class cuda:
+    runtime = _Runtime()
+    def is_available(): return False
+""",
+}
+CPU_CALLS = """
+import numpy as np
+import maskerade_fast as mf
+from maskerade_fast.errors import BackendUnavailableError
+
+g = mf.GMMBatch.from_list([([0.6, 0.4], [0.0, 3.0], [1.0, 1.0]), ([1.0], [0.0], [1.0])])
+assert abs(mf.energy_distance(g)[0, 1] - 0.48) < 1e-15
+value = mf.log_likelihood(g[1], [0.0, 1.0, 2.0], [1.0, -1.0, 0.5], 0.01).value
+assert value.shape == (1,) and np.isfinite(value).all()
+for ask in (
+    lambda: g.to("gpu"),
+    lambda: mf.marginalise([0.0, 1.0, 2.0], [1.0, -1.0, 0.5], device="gpu", budget=4),
+):
+    try:
+        ask()
+    except BackendUnavailableError as error:
+        assert "\\n" not in str(error) and "gpu" in str(error).lower(), error
+    else:
+        raise AssertionError("the GPU was asked for, and nothing was said")
+post = mf.marginalise(
+    np.linspace(0, 1, 8), np.sin(np.arange(8.0)), device="auto", budget=8, initial=4, batch_size=4,
+    max_components=1, nodes=32, seed=0,
+)
+assert np.isfinite(post.log_evidence)
+"""
+
+
+def python(code: str, *first_on_path: Path, **environment: str) -> str:
+    """Standard output of a fresh interpreter; warnings are errors there too."""
+    path = os.pathsep.join(str(p) for p in (*first_on_path, ROOT))
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = f"import sys, maskerade_fast; print([m for m in {HEAVY} if m in sys.modules])"
+    assert python(code).strip() == "[]"
+
+
+def test_import_starts_no_thread() -> None:
+    assert python("import threading, maskerade_fast; print(threading.active_count())").strip() == "1"
+
+
+def test_public_names() -> None:
+    code = (
+        "import maskerade_fast as mf\n"
+        f"names = {PUBLIC}\n"
+        "print([n for n in names if not hasattr(mf, n)], [n for n in names if n not in dir(mf)])"
+    )
+    assert python(code).strip() == "[] []"
+
+
+def test_all_lists_what_is_there() -> None:
+    code = "import maskerade_fast as mf; print(sorted(n for n in mf.__all__ if not hasattr(mf, n)))"
+    assert python(code).strip() == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", BROKEN_CUPY)
+def test_without_a_usable_card(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text(BROKEN_CUPY[kind])
+    python(CPU_CALLS, tmp_path)
+
+
+@pytest.mark.slow
+def test_with_the_cards_hidden() -> None:
+    python(CPU_CALLS, CUDA_VISIBLE_DEVICES="")
