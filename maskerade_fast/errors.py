@@ -15,10 +15,6 @@ class OptimisationError(RuntimeError):
     """No start of an optimisation led to a finite value."""
 
 
-class OptimisationError(RuntimeError):
-    """A search found its objective NaN or infinite at every start."""
-
-
 class PrecisionWarning(UserWarning):
     """Numbers were accepted, but their floating-point type is too coarse for the answer asked for."""
 

@@ -1,0 +1,177 @@
+"""Regression data and the units the method works in.
+
+Inside, every input axis is x̃ = (x - min)/R with R its range, and the target is ỹ = (y - mean)/s_y with the
+population standard deviation s_y. Mixtures change with them: frequencies (means and scales) are cycles per
+unit of x, so m = m̃/R and σ = σ̃/R; weights and noise are variances of y, so w = s_y² w̃.
+A density of N targets changes by the Jacobian of y -> ỹ: log p(y) = log p(ỹ) - N log s_y.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._checks import Array, float_array
+from .gmm import GMMBatch
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionData:
+    """Inputs and targets, checked once at the door.
+
+    Parameters
+    ----------
+    X : array-like, shape (N, D) or (N,)
+        A 1-D array is one column. float32 stays float32, other real types become float64.
+    y : array-like, shape (N,)
+
+    Raises
+    ------
+    ValueError
+        For N = 0 or D = 0, unequal lengths, wrong numbers of dimensions, NaN or infinity.
+    TypeError
+        For arrays that are not real numbers.
+    """
+
+    X: Array
+    y: Array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "X", input_array(self.X, "X"))
+        object.__setattr__(self, "y", float_array(self.y, "y", ndim=1))
+        if len(self.y) != len(self.X):
+            raise ValueError(f"y: {len(self.y)} targets beside {len(self.X)} rows of X, expected as many")
+
+    @classmethod
+    def from_arrays(cls, X: Any, y: Any) -> RegressionData:
+        """The same as the constructor, for array-likes of any type."""
+        return cls(X, y)
+
+    @property
+    def n_points(self) -> int:
+        """N."""
+        return len(self.X)
+
+    @property
+    def n_dims(self) -> int:
+        """D."""
+        return int(self.X.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Standardiser:
+    """The change of units between the user's x, y and the method's x̃, ỹ.
+
+    Parameters
+    ----------
+    x_min, x_range : array, shape (D,)
+        Smallest value and range R of every axis, units of x; R = 1 for a constant column.
+    y_mean, y_scale : float
+        Mean and population standard deviation s_y of the targets, units of y; s_y = 1 for constant targets.
+
+    Notes
+    -----
+    Results are float64 whatever comes in. `from_unit` undoes `to_unit` up to rounding.
+    """
+
+    x_min: Array
+    x_range: Array
+    y_mean: float
+    y_scale: float
+
+    @classmethod
+    def from_data(cls, data: RegressionData) -> Standardiser:
+        """Units in which every axis of `data` covers [0, 1] and the targets have mean 0 and variance 1."""
+        x_min, x_range = input_window(data.X)
+        y = data.y.astype(np.float64)
+        mean, scale = float(y.mean()), float(y.std())
+        if (y == y[0]).all():
+            mean, scale = float(y[0]), 0.0  # a rounded mean would leave a spread of one ulp
+        if scale <= float(np.finfo(data.y.dtype).eps) * abs(mean):
+            scale = 1.0  # nothing but rounding: dividing by it would blow noise up to a signal
+        return cls(x_min, x_range, mean, scale)
+
+    @classmethod
+    def identity(cls, data: RegressionData) -> Standardiser:
+        """The user's own units, for ``standardise=False``."""
+        return cls(np.zeros(data.n_dims), np.ones(data.n_dims), 0.0, 1.0)
+
+    def to_unit(self, data: RegressionData) -> RegressionData:
+        """The same data as x̃ and ỹ."""
+        return RegressionData(self.X_to_unit(data.X), self.y_to_unit(data.y))
+
+    def X_to_unit(self, X: Array) -> Array:
+        """x -> x̃, shape (N, D)."""
+        return (np.asarray(X, dtype=np.float64) - self.x_min) / self.x_range
+
+    def X_from_unit(self, X: Array) -> Array:
+        """x̃ -> x, shape (N, D)."""
+        return np.asarray(X, dtype=np.float64) * self.x_range + self.x_min
+
+    def y_to_unit(self, y: Array) -> Array:
+        """y -> ỹ, any shape."""
+        return (np.asarray(y, dtype=np.float64) - self.y_mean) / self.y_scale
+
+    def y_from_unit(self, y: Array) -> Array:
+        """ỹ -> y, any shape; predictive means and quantiles go this way."""
+        return np.asarray(y, dtype=np.float64) * self.y_scale + self.y_mean
+
+    def variances_to_unit(self, variance: Any) -> Any:
+        """Noise or other variances of y -> of ỹ."""
+        return variance / self.y_scale**2
+
+    def variances_from_unit(self, variance: Any) -> Any:
+        """Noise, predictive or other variances of ỹ -> of y."""
+        return variance * self.y_scale**2
+
+    def mixtures_to_unit(self, mixtures: GMMBatch) -> GMMBatch:
+        """Mixtures over x and y -> the same kernels over x̃ and ỹ."""
+        return _rescaled(mixtures, self.x_range, 1.0 / self.y_scale**2)
+
+    def mixtures_from_unit(self, mixtures: GMMBatch) -> GMMBatch:
+        """Mixtures over x̃ and ỹ -> the same kernels over x and y."""
+        return _rescaled(mixtures, 1.0 / self.x_range, self.y_scale**2)
+
+    def log_density_shift(self, n_targets: int) -> float:
+        """-N log s_y: add it to a log density of N targets ỹ, or to the log evidence, to get that of y."""
+        return -n_targets * math.log(self.y_scale)
+
+
+def input_array(X: Any, name: str) -> Array:
+    """`X` as a checked (N, D) array; a 1-D array is one column.
+
+    Raises
+    ------
+    ValueError
+        For N = 0 or D = 0, other numbers of dimensions, NaN or infinity.
+    TypeError
+        For arrays that are not real numbers.
+    """
+    array = float_array(X, name, ndim=(1, 2))
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.size == 0:
+        raise ValueError(f"{name}: shape {array.shape}, expected at least one row and one column")
+    return array
+
+
+def input_window(X: Array) -> tuple[Array, Array]:
+    """Smallest value and range R of every column of a checked (N, D) array; R = 1 for a constant column."""
+    X = X.astype(np.float64)
+    x_min: Array = X.min(axis=0)
+    x_range: Array = X.max(axis=0) - x_min
+    return x_min, np.where(x_range > 0.0, x_range, 1.0)
+
+
+def _rescaled(mixtures: GMMBatch, frequency_factor: Array, variance_factor: float) -> GMMBatch:
+    noise = mixtures.noise_variances
+    return GMMBatch.trusted(
+        mixtures.offsets,
+        mixtures.weights.astype(np.float64) * variance_factor,
+        mixtures.means.astype(np.float64) * frequency_factor,
+        mixtures.scales.astype(np.float64) * frequency_factor,
+        None if noise is None else noise.astype(np.float64) * variance_factor,
+    )

@@ -1,0 +1,163 @@
+"""Multi-start L-BFGS-B that survives objectives which are NaN or infinite in places.
+
+SciPy's line search takes a NaN for a number: it reports success at NaN coordinates. Here a point where the
+value or the gradient is not finite counts as worse than everything seen, so that the line search shortens
+its step, and the answer is the best point at which the objective was really finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import optimize
+
+from ._checks import Array, integer
+from .errors import OptimisationError
+
+Objective = Callable[[Array], tuple[float, Array]]
+
+
+@dataclass(frozen=True, eq=False)
+class Maximum:
+    """The best point of a multi-start search.
+
+    Parameters
+    ----------
+    x : array, shape (d,)
+        Finite and within the bounds.
+    value : float
+        The objective at `x`, as it was evaluated.
+    n_starts, n_dropped : int
+        Starts given, and those with NaN or infinite coordinates, value or gradient, from which no search ran.
+    n_abnormal : int
+        Searches that ended in a failed line search; their best point counts all the same.
+    n_evaluations : int
+        Calls of the objective.
+    """
+
+    x: Array
+    value: float
+    n_starts: int
+    n_dropped: int
+    n_abnormal: int
+    n_evaluations: int
+
+
+def maximise(
+    value_and_gradient: Objective,
+    starts: Array,
+    *,
+    lower: Any = -np.inf,
+    upper: Any = np.inf,
+    max_iterations: int = 100,
+    tolerance: float = 1e-9,
+) -> Maximum:
+    """Maximise a smooth function by L-BFGS-B from every start; return the best finite point met on the way.
+
+    Parameters
+    ----------
+    value_and_gradient : callable
+        ``x (d,) -> (value, gradient (d,))``; NaN and infinities allowed.
+    starts : array, shape (k, d)
+        Moved into the bounds first.
+    lower, upper : float or array, shape (d,)
+        Bounds, infinite by default; a coordinate with equal bounds is fixed there, and its gradient is not
+        looked at.
+    max_iterations : int
+        Of each search; reaching it is no failure.
+    tolerance : float
+        A search stops once a step gains less than this, relative to max(1, |value|).
+
+    Raises
+    ------
+    ValueError
+        If the shapes disagree or a lower bound exceeds its upper one, or is NaN.
+    OptimisationError
+        If the objective is finite at no start.
+    """
+    starts = np.asarray(starts, dtype=np.float64)
+    if starts.ndim != 2 or starts.shape[0] == 0 or starts.shape[1] == 0:
+        raise ValueError(f"starts: shape {starts.shape}, expected (k, d) with k, d >= 1")
+    d = starts.shape[1]
+    low, high = (np.broadcast_to(np.asarray(bound, dtype=np.float64), (d,)) for bound in (lower, upper))
+    if not (low <= high).all():
+        i = int(np.argmin(low <= high))
+        raise ValueError(f"lower[{i}]: {low[i]}, expected a number <= upper[{i}] = {high[i]}")
+    integer(max_iterations, "max_iterations", minimum=1)
+
+    record = _Record(value_and_gradient, low < high)
+    n_dropped = n_abnormal = 0
+    for start in starts:
+        start = np.clip(start, low, high)  # NaN stays NaN
+        if not np.isfinite(start).all() or not record.begin(start):
+            n_dropped += 1
+        elif record.free.any():
+            n_abnormal += not _search(record, start, low, high, max_iterations, tolerance)
+    if record.best is None:
+        raise OptimisationError(
+            f"maximise: the objective is NaN or infinite at all {len(starts)} starts, expected a finite value and "
+            "gradient at one or more"
+        )
+    return Maximum(record.best, record.value, len(starts), n_dropped, n_abnormal, record.n_evaluations)
+
+
+class _Record:
+    """The objective as a minimiser wants it, on the free coordinates; remembers the best finite point of
+    all."""
+
+    def __init__(self, objective: Objective, free: Array) -> None:
+        self.free = free
+        self.best: Array | None = None
+        self.value = -np.inf
+        self.n_evaluations = 0
+        self._objective = objective
+        self._lowest = np.inf  # lowest value of the present search
+
+    def begin(self, start: Array) -> bool:
+        """Start a search from `start`; False if the objective is not finite there."""
+        self._start = start
+        self._lowest = np.inf
+        value, _ = self._evaluate(start)
+        self._lowest = value
+        return bool(np.isfinite(value))
+
+    def __call__(self, free_part: Array) -> tuple[float, Array]:
+        """-objective and its gradient; where these are not finite, a value worse than the search has seen."""
+        x = self._start.copy()
+        x[self.free] = free_part
+        value, gradient = self._evaluate(x)
+        if not np.isfinite(value):
+            # flat and one step up: no line search accepts it, and interpolation stays finite
+            return -self._lowest + (1.0 + abs(self._lowest)), np.zeros(len(free_part))
+        self._lowest = min(self._lowest, value)
+        return -value, -gradient[self.free]
+
+    def _evaluate(self, x: Array) -> tuple[float, Array]:
+        """Value (-inf for anything not finite) and gradient."""
+        self.n_evaluations += 1
+        value, gradient = self._objective(x.copy())
+        value, gradient = float(value), np.asarray(gradient, dtype=np.float64)
+        if not (np.isfinite(value) and np.isfinite(gradient[self.free]).all()):
+            return -np.inf, gradient
+        if value > self.value:
+            self.best, self.value = x.copy(), value
+        return value, gradient
+
+
+def _search(
+    record: _Record, start: Array, low: Array, high: Array, max_iterations: int, tolerance: float
+) -> bool:
+    """One L-BFGS-B run; False if it ended in a failed line search."""
+    free = record.free
+    result = optimize.minimize(
+        record,
+        start[free],
+        jac=True,
+        method="L-BFGS-B",
+        bounds=optimize.Bounds(low[free], high[free]),
+        options={"maxiter": max_iterations, "ftol": tolerance},
+    )
+    return int(result.status) != 2  # 0: converged, 1: out of iterations, 2: abnormal
