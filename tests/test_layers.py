@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / ROOT
 # Bottom to top; within a row left to right (gmm first: the Standardiser of data maps
 # mixtures between units). A name ending in "." stands for every module of that package.
 ROWS: list[list[str]] = [
-    ["errors", "_checks"],
+    ["errors", "_checks", "_memory"],
     ["backends._blas", "backends", "backends.cpu.", "backends.gpu."],
     ["gmm", "data", "latent", "prior", "measure", "warping", "optimize"],
     ["distances", "hyperkernel", "gram", "likelihood", "gp"],

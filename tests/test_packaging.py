@@ -1,4 +1,4 @@
-"""The wheel: pure, complete, importable from anywhere; no CUDA package and no torch among its requirements."""
+"""The wheel: pure, complete, importable anywhere; no CUDA package and no torch among its requirements."""
 
 from __future__ import annotations
 

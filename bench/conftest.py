@@ -1,0 +1,66 @@
+"""What every timing carries with it, in `extra_info`: device, threads, dtype, versions and commit."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def extra_info(request: pytest.FixtureRequest) -> None:
+    """Fill `extra_info`; dtype is that of the parameter of this name, float64 where there is none."""
+    if "benchmark" in request.fixturenames:
+        parameters = getattr(getattr(request.node, "callspec", None), "params", {})
+        dtype = str(parameters.get("dtype", "float64"))
+        request.getfixturevalue("benchmark").extra_info.update(surroundings(), dtype=dtype)
+
+
+@functools.cache
+def surroundings() -> dict[str, Any]:
+    """Device, threads, versions and commit of this run."""
+    import numba
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    packages = ("numpy", "scipy", "numba", "llvmlite", "maskerade_fast")
+    return {
+        "device": f"{processor()}, {cores} cores",
+        "threads": numba.get_num_threads(),
+        "versions": {"python": platform.python_version(), **{p: installed(p) for p in packages}},
+        "commit": commit(),
+    }
+
+
+def processor() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def installed(package: str) -> str:
+    try:
+        return version(package)
+    except ModuleNotFoundError:  # run from the source tree
+        return "source tree"
+
+
+def commit() -> str:
+    """Commit of the tree, with a "+" if files differ from it; "unknown" outside a repository."""
+    command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12"]
+    try:
+        run = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return run.stdout.strip()
