@@ -1,13 +1,14 @@
-"""Predictive densities: Gaussian processes combined by the pair weights of the quadrature (MATH.md section 8).
+"""Predictive densities: Gaussian processes combined by the pair weights of MATH.md section 8.
 
     p(y) = sum_ij W_ij sqrt(N_i(y) N_j(y)) / sum_ij W_ij s_ij,        sqrt(N_i N_j) = s_ij N(m_ij, V_ij)
 
-W is positive semi-definite, so p >= 0 although single W_ij may be negative; it stays so as long as whole observations
-are dropped, never single pairs. Means, variances and tails are sums over pairs; densities go through a factor,
-``W = F F^T``, as ``|F^T a|^2`` with ``a_i = sqrt(N_i(y))``, which cannot turn negative by rounding.
+W is positive semi-definite, so p >= 0 although single W_ij may be negative; it stays so as long as whole
+observations are dropped, never single pairs. Means, variances and tails are sums over pairs; densities go
+through a factor, ``W = F F^T``, as ``|F^T a|^2`` with ``a_i = sqrt(N_i(y))``: rounding cannot turn that
+negative.
 
-*Pointwise*, every point is a mixture by itself, whatever other points were asked for. *Jointly*, N_i is the Gaussian
-over all points; its mean then depends on which points are asked for together.
+*Pointwise*, every point is a mixture by itself, whatever other points were asked for. *Jointly*, N_i is the
+Gaussian over all points; its mean then depends on which points are asked for together.
 """
 
 from __future__ import annotations
@@ -145,19 +146,20 @@ def combine_gaussians(pair_weights: Any, means: Any, variances: Any, *, factor: 
     means, variances : array, shape (h, M)
         Of the data GPs, noise included; variances > 0.
     factor : array, shape (h, r), optional
-        F with ``W = F F^T``, from a caller who has one. By default from the eigenvectors of W, where eigenvalues
-        down to ``-1e-8`` times the largest are taken for rounding and set to 0.
+        F with ``W = F F^T``, from a caller who has one. By default from the eigenvectors of W, where
+        eigenvalues down to ``-1e-8`` times the largest are taken for rounding and set to 0.
 
     Returns
     -------
     Prediction
-        Results have the dtype of `means` and `variances` (float32 if both are); everything is computed in float64.
+        Results have the dtype of `means` and `variances` (float32 if both are); everything is computed in
+        float64.
 
     Raises
     ------
     ValueError
-        For shapes that disagree, a variance <= 0, W not symmetric or not positive semi-definite, F F^T other than W,
-        or a mixture that vanishes at a point (``sum_ij W_ij s_ij`` not above its rounding error).
+        For shapes that disagree, a variance <= 0, W not symmetric or not positive semi-definite, F F^T other
+        than W, or a mixture that vanishes at a point (``sum_ij W_ij s_ij`` not above its rounding error).
 
     Notes
     -----
@@ -177,7 +179,8 @@ def combine_gaussians(pair_weights: Any, means: Any, variances: Any, *, factor: 
     if vanishing.any():
         point = int(np.argmax(vanishing))
         raise ValueError(
-            f"pair_weights: the mixture vanishes at point {point} (sum of W s = {total[point]:.3g} of trace W), expected > 0"
+            f"pair_weights: the mixture vanishes at point {point} (sum of W s is {total[point]:.3g} trace W), "
+            "expected a positive sum"
         )
     return Prediction(mean.astype(dtype), variance.astype(dtype), weights, factor, means, variances, total)
 
@@ -203,8 +206,8 @@ def combine_gaussians_joint(
 
     Notes
     -----
-    The density is ``|F^T a|^2`` with ``log a_i = log N_i(y) / 2``: O(h n^3) time. The normaliser and the mean need
-    one Cholesky factorisation a pair, O(h^2 n^3), spread over threads. O(h n^2) memory.
+    The density is ``|F^T a|^2`` with ``log a_i = log N_i(y) / 2``: O(h n^3) time. The normaliser and the mean
+    need one Cholesky factorisation a pair, O(h^2 n^3), spread over threads. O(h n^2) memory.
     """
     means = float_array(means, "means", ndim=2)
     covariances = float_array(covariances, "covariances", ndim=3)
@@ -229,7 +232,7 @@ def combine_gaussians_joint(
         )
     if not total > _rounding(weights):
         raise ValueError(
-            f"pair_weights: the mixture vanishes (sum of W s = {total:.3g} of trace W), expected > 0"
+            f"pair_weights: the mixture vanishes (sum of W s is {total:.3g} trace W), expected > 0"
         )
     norms = np.sqrt(np.sum(factor**2, axis=1))
     logs = 0.5 * log_densities + np.log(norms)
@@ -255,8 +258,8 @@ def _checked_weights(pair_weights: Any, factor: Any) -> tuple[Array, Array, Arra
         eigenvalues, eigenvectors = np.linalg.eigh(weights)
         if not eigenvalues[0] >= -_CLIP * eigenvalues[-1]:
             raise ValueError(
-                "pair_weights: not positive semi-definite (eigenvalues from "
-                f"{eigenvalues[0] * largest:.3g} to {eigenvalues[-1] * largest:.3g}); drop whole observations, never single pairs"
+                f"pair_weights: smallest eigenvalue {eigenvalues[0] * largest:.3g}, "
+                f"largest {eigenvalues[-1] * largest:.3g}, expected positive semi-definite; drop whole observations, never single pairs"
             )
         positive_part = eigenvalues > h * np.finfo(float).eps * eigenvalues[-1]
         factor = eigenvectors[:, positive_part] * np.sqrt(eigenvalues[positive_part])

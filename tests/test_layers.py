@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / ROOT
 ROWS: list[list[str]] = [
     ["errors", "_checks", "_memory"],
     ["backends._blas", "backends", "backends.cpu.", "backends.gpu."],
-    ["gmm", "data", "latent", "prior", "measure", "warping", "optimize"],
+    ["gmm", "data", "latent", "prior", "measure", "warping", "optimize", "archive"],
     ["distances", "hyperkernel", "gram", "likelihood", "gp"],
     ["surrogate", "integrals", "acquisition", "proposals", "prediction", "posterior"],
     ["quadrature", "io", "plotting", "cli"],

@@ -1,14 +1,14 @@
 """The predictive mixture, pair by pair: moments, tails, quantiles and density of sum_ij W_ij sqrt(N_i N_j).
 
-Each point x* is on its own: its h (h + 1) / 2 pairs are written once as a table (weight, mean, 1/sd) that every sum
-over pairs then reads, so a point costs O(h^2) time and a thread O(h^2) memory, whatever the number of points. With
-precisions l = 1/C (KERNELS.md section 7, MATH.md section 8):
+Each point x* is on its own: its h (h + 1) / 2 pairs are written once as a table (weight, mean, 1/sd) that
+every sum over pairs then reads, so a point costs O(h^2) time and a thread O(h^2) memory, whatever the number
+of points. With precisions l = 1/C (KERNELS.md section 7, MATH.md section 8):
 
     s_ij = sqrt(2) (l_i l_j)^(1/4) / sqrt(l_i + l_j) exp(-l_i l_j (mu_i - mu_j)^2 / (4 (l_i + l_j)))
     m_ij = mu_j + l_i (mu_i - mu_j) / (l_i + l_j),      V_ij = 2 / (l_i + l_j)
 
-Sums run over `_LANES` accumulators so that they vectorise without reordering at the compiler's whim: the bits of a
-point depend neither on its neighbours nor on threads.
+Sums run over `_LANES` accumulators so that they vectorise without reordering at the compiler's whim: the bits
+of a point depend neither on its neighbours nor on threads.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def pair_moments(pair_weights: Array, means: Array, variances: Array) -> tuple[A
     Returns
     -------
     total, mean, variance : array of float64, shape (M,)
-        ``total = sum_ij W_ij s_ij``; where it is not positive the other two are NaN. The variance is summed round the
-        mean, and never below eps times the sum of its terms' magnitudes, which bounds its rounding error: it is
-        positive even where terms of both signs cancel.
+        ``total = sum_ij W_ij s_ij``; where it is not positive the other two are NaN. The variance is summed
+        round the mean, and never below eps times the sum of its terms' magnitudes, which bounds its rounding
+        error: it is positive even where terms of both signs cancel.
     """
     packed, anchor, means, variances = _prepared(pair_weights, means, variances)
     total, mean, variance = (np.empty(means.shape[1]) for _ in range(3))
@@ -89,8 +89,8 @@ def pair_quantiles(pair_weights: Array, means: Array, variances: Array, levels: 
 
     Notes
     -----
-    Newton's method on the logarithm of the smaller tail (concave for one Gaussian), inside a bracket that starts from
-    Cantelli's inequality and falls back on bisection. O(h^2) a step, 4 to 8 steps as a rule.
+    Newton's method on the logarithm of the smaller tail (concave for one Gaussian), inside a bracket that
+    starts from Cantelli's inequality and falls back on bisection. O(h^2) a step, 4 to 8 steps as a rule.
     """
     packed, anchor, means, variances = _prepared(pair_weights, means, variances)
     levels = _owned(levels)
@@ -107,8 +107,8 @@ def pair_quantiles(pair_weights: Array, means: Array, variances: Array, levels: 
 def pair_log_density(factor: Array, means: Array, variances: Array, y: Array) -> Array:
     """log sum_ij W_ij sqrt(N_i(y) N_j(y)) with W = F F^T, not normalised, at y (M,); shape (M,).
 
-    The sum is ``|F^T a|^2`` with ``a_i = sqrt(N_i(y))``, scaled by the largest ``|F_i| a_i``: non-negative, and finite
-    however far y lies. O(h r) a point for `factor` (h, r).
+    The sum is ``|F^T a|^2`` with ``a_i = sqrt(N_i(y))``, scaled by the largest ``|F_i| a_i``: non-negative,
+    and finite however far y lies. O(h r) a point for `factor` (h, r).
     """
     factor, means, variances, y = _owned(factor), _owned(means), _owned(variances), _owned(y)
     norms = np.sqrt(np.sum(factor * factor, axis=1))
@@ -127,7 +127,8 @@ def pair_log_density(factor: Array, means: Array, variances: Array, y: Array) ->
 def joint_pair_moments(
     pair_weights: Array, means: Array, covariances: Array, y: Array
 ) -> tuple[float, Array, Array, int]:
-    """Normaliser and mean of the joint mixture over n points, and the density of each of its Gaussians at `y`.
+    """Normaliser and mean of the joint mixture over n points, and the density of each of its Gaussians at
+    `y`.
 
     Parameters
     ----------
@@ -172,7 +173,7 @@ def joint_pair_moments(
 
 
 def _prepared(pair_weights: Array, means: Array, variances: Array) -> tuple[Array, int, Array, Array]:
-    """The lower triangle of W row by row, off-diagonal entries doubled, padded with 0 to whole groups of lanes."""
+    """The lower triangle of W row by row, off-diagonal entries doubled, padded with 0 to whole lanes."""
     h = len(pair_weights)
     rows, columns = np.tril_indices(h)
     packed = np.zeros(-(-len(rows) // _LANES) * _LANES)
@@ -189,9 +190,10 @@ def _over_points(run: Callable[[int, int], Any], n_points: int, work_per_point: 
     parallel_for(run, n_points, max(1, _PAIRS_PER_BLOCK // work_per_point))
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def _upper_tail(z: float, bell: float) -> float:
-    """P(N(0, 1) > z) for z >= 0, given ``bell = exp(-z^2 / 2)``; relative error near 1e-15 plus that of `bell`.
+@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+def _upper_tail(z: float, bell: float) -> Any:
+    """P(N(0, 1) > z) for z >= 0, given ``bell = exp(-z^2 / 2)``; relative error near 1e-15 plus that of
+    `bell`.
 
     With x = z / sqrt(2), (1 + 2 x) exp(x^2) erfc(x) is a polynomial in t = (x - 3.75) / (x + 3.75) to 5e-18
     (Chebyshev interpolation at 60 digits, made for this file; the form is Shepherd and Laframboise's, 1981).
@@ -200,39 +202,40 @@ def _upper_tail(z: float, bell: float) -> float:
     slope = 1.0 + 2.0 * x
     ratio = 1.0 / ((x + 3.75) * slope)
     t = (x - 3.75) * slope * ratio
+    tt = t * t  # even and odd powers apart: two short chains of fma instead of a long one
     p = 4.434959070009628e-10
-    p = fma(p, t, 3.110310719839165e-10)
-    p = fma(p, t, -5.28428697963142e-09)
-    p = fma(p, t, -3.743568033634583e-09)
-    p = fma(p, t, 3.8965452548985966e-08)
-    p = fma(p, t, 2.3261913276696566e-08)
-    p = fma(p, t, -2.591069687796658e-07)
-    p = fma(p, t, -5.721597255990987e-08)
-    p = fma(p, t, 1.752057970166318e-06)
-    p = fma(p, t, -9.735619015182663e-07)
-    p = fma(p, t, -1.1444412439171722e-05)
-    p = fma(p, t, 2.2384240314224437e-05)
-    p = fma(p, t, 5.1649211390702855e-05)
-    p = fma(p, t, -0.0002901540809795271)
-    p = fma(p, t, 0.0002937136342850081)
-    p = fma(p, t, 0.0017556258530017257)
-    p = fma(p, t, -0.009746579552504244)
-    p = fma(p, t, 0.028362277418940665)
-    p = fma(p, t, -0.058693398590212366)
-    p = fma(p, t, 0.09230432116037876)
-    p = fma(p, t, -0.10880393014171785)
-    p = fma(p, t, 0.08227673849014516)
-    p = fma(p, t, 0.003585415485463775)
-    p = fma(p, t, -0.14024059858554697)
-    p = fma(p, t, 1.2375126308378275)
-    return 0.5 * bell * p * (x + 3.75) * ratio
+    q = 3.110310719839165e-10
+    p = fma(p, tt, -5.28428697963142e-09)
+    q = fma(q, tt, -3.743568033634583e-09)
+    p = fma(p, tt, 3.8965452548985966e-08)
+    q = fma(q, tt, 2.3261913276696566e-08)
+    p = fma(p, tt, -2.591069687796658e-07)
+    q = fma(q, tt, -5.721597255990987e-08)
+    p = fma(p, tt, 1.752057970166318e-06)
+    q = fma(q, tt, -9.735619015182663e-07)
+    p = fma(p, tt, -1.1444412439171722e-05)
+    q = fma(q, tt, 2.2384240314224437e-05)
+    p = fma(p, tt, 5.1649211390702855e-05)
+    q = fma(q, tt, -0.0002901540809795271)
+    p = fma(p, tt, 0.0002937136342850081)
+    q = fma(q, tt, 0.0017556258530017257)
+    p = fma(p, tt, -0.009746579552504244)
+    q = fma(q, tt, 0.028362277418940665)
+    p = fma(p, tt, -0.058693398590212366)
+    q = fma(q, tt, 0.09230432116037876)
+    p = fma(p, tt, -0.10880393014171785)
+    q = fma(q, tt, 0.08227673849014516)
+    p = fma(p, tt, 0.003585415485463775)
+    q = fma(q, tt, -0.14024059858554697)
+    p = fma(p, tt, 1.2375126308378275)
+    return 0.5 * bell * fma(q, t, p) * (x + 3.75) * ratio
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _fill_table(
     point: int, packed: Array, anchor: int, means: Array, variances: Array, local: Array, table: Array
 ) -> None:
-    """Write weight, mean minus ``means[anchor]`` and 1/sd of every pair at one point to the rows of `table`."""
+    """Fill the rows of `table`: weight, mean minus ``means[anchor]`` and 1/sd of every pair at one point."""
     h = means.shape[0]
     centre = means[anchor, point]
     mean, precision, root = local[0], local[1], local[2]
@@ -240,22 +243,23 @@ def _fill_table(
         mean[i] = means[i, point] - centre
         precision[i] = 1.0 / variances[i, point]
         root[i] = math.sqrt(math.sqrt(precision[i]))
-    weights, centres, inverse_sds = table[0], table[1], table[2]
     for i in range(h):
-        row = i * (i + 1) // 2
+        row, end = i * (i + 1) // 2, (i + 1) * (i + 2) // 2
+        weights, centres, inverse_sds = table[0][row:end], table[1][row:end], table[2][row:end]
+        given = packed[row:end]
         mean_i, precision_i, root_i = mean[i], precision[i], 1.4142135623730951 * root[i]
         for j in range(i + 1):
-            inverse = 1.0 / (precision_i + precision[j])
-            share = precision_i * inverse
+            share = precision_i / (precision_i + precision[j])
             gap = mean_i - mean[j]
-            half_sd = math.sqrt(inverse)
-            overlap = root_i * root[j] * half_sd * exp_neg(-0.25 * share * (precision[j] * gap * gap))
-            weights[row + j] = packed[row + j] * overlap
-            centres[row + j] = fma(share, gap, mean[j])
-            inverse_sds[row + j] = 0.7071067811865476 / half_sd
+            centres[j] = fma(share, gap, mean[j])
+            weights[j] = -0.25 * share * (precision[j] * gap * gap)
+        for j in range(i + 1):  # a second loop: over more arrays at once LLVM does not vectorise
+            half_sd = math.sqrt(1.0 / (precision_i + precision[j]))
+            weights[j] = given[j] * (root_i * root[j] * half_sd * exp_neg(weights[j]))
+            inverse_sds[j] = 0.7071067811865476 / half_sd
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _new_table(h: int, n_entries: int) -> Any:
     """Scratch of one thread; the padding stays weight 0, mean 0, sd 1."""
     table = np.zeros((3, n_entries))
@@ -263,7 +267,7 @@ def _new_table(h: int, n_entries: int) -> Any:
     return np.empty((3, h)), table
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _table_moments(table: Array) -> Any:
     """Total weight, mean and variance of a table; the mean is relative to the table's centre."""
     weights, centres, inverse_sds = table[0], table[1], table[2]
@@ -288,7 +292,7 @@ def _table_moments(table: Array) -> Any:
     return total, mean, max(first.sum(), _EPS * second.sum()) / total
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _moments(
     start: int,
     stop: int,
@@ -307,11 +311,11 @@ def _moments(
         mean[point] = means[anchor, point] + shift
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _tail(
     u: float, sign: float, weights: Array, centres: Array, inverse_sds: Array, tails: Array, slopes: Array
 ) -> Any:
-    """Weighted mass of ``sign * y <= u`` and its derivative in u, for a table whose means are relative to y's."""
+    """Weighted mass of ``sign * y <= u`` and its derivative in u; y is relative to the table's centre."""
     tails[:] = 0.0
     slopes[:] = 0.0
     for k in range(0, len(weights), _LANES):
@@ -325,7 +329,7 @@ def _tail(
     return tails.sum(), 0.3989422804014327 * slopes.sum()
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _cdf(
     start: int, stop: int, packed: Array, anchor: int, means: Array, variances: Array, y: Array, out: Array
 ) -> None:
@@ -338,7 +342,7 @@ def _cdf(
             out[k, point] = _tail(u, 1.0, table[0], table[1], table[2], tails, slopes)[0]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _quantiles(
     start: int,
     stop: int,
@@ -378,7 +382,7 @@ def _quantiles(
                 proposal = low
                 if mass > 0.0 and slope > 0.0:
                     proposal = u + mass / slope * math.log(level / mass)
-                bisect = not low < proposal < high or step >= 16 and step % 2 == 0
+                bisect = not low < proposal < high or (step >= 16 and step % 2 == 0)
                 if bisect and mass != level:
                     proposal = 0.5 * (low + high)
                 moved = abs(proposal - u)
@@ -388,7 +392,7 @@ def _quantiles(
             out[k, point] = centre + sign * u
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _log_density(
     start: int,
     stop: int,
@@ -421,7 +425,7 @@ def _log_density(
         out[point] = 2.0 * largest + (math.log(square) if square > 0.0 else -np.inf)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _whiten(factor: Array, residual: Array) -> Any:
     """Replace `residual` by L^-1 residual; returns its squared norm and log|L|."""
     square = 0.0
@@ -436,7 +440,7 @@ def _whiten(factor: Array, residual: Array) -> Any:
     return square, log_det
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _joint_log_densities(
     start: int, stop: int, means: Array, covariances: Array, y: Array, log_dets: Array, log_densities: Array
 ) -> None:
@@ -453,7 +457,7 @@ def _joint_log_densities(
             log_densities[i] = np.nan
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _joint_rows(
     start: int,
     stop: int,
