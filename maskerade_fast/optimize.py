@@ -98,8 +98,8 @@ def maximise(
             n_abnormal += not _search(record, start, low, high, max_iterations, tolerance)
     if record.best is None:
         raise OptimisationError(
-            f"maximise: the objective is NaN or infinite at all {len(starts)} starts, expected a finite value and "
-            "gradient at one or more"
+            f"maximise: the objective is not finite at any of {len(starts)} starts, expected a finite value "
+            "and gradient at one or more"
         )
     return Maximum(record.best, record.value, len(starts), n_dropped, n_abnormal, record.n_evaluations)
 

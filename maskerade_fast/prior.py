@@ -193,7 +193,7 @@ class Prior:
         if not (frequency * window > 1.0).all():
             d = int(np.argmin(frequency * window))
             raise ValueError(
-                f"X: {frequency[d] * window[d]:.3g} cycles fit into axis {d} below its Nyquist frequency, expected "
+                f"X: {frequency[d] * window[d]:.3g} cycles on axis {d} up to its Nyquist frequency, expected "
                 "more than 1 for the paper's prior; use Prior.from_data, or more distinct points"
             )
         return cls(
