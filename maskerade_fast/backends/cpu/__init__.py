@@ -1,11 +1,26 @@
 """The CPU backend: Numba kernels on NumPy arrays, in float64, spread over threads by `_parallel`."""
 
+from .distances import pairwise_distance, pairwise_distance_vjp, prepare_atoms
+from .gp import predict_gp
+from .gram import gram
+from .hyperkernel import covariance_from_distance, hyperkernel, hyperkernel_matvec
+from .likelihood import cholesky, log_likelihood
 from .prediction import joint_pair_moments, pair_cdf, pair_log_density, pair_moments, pair_quantiles
 
 __all__ = [
+    "cholesky",
+    "covariance_from_distance",
+    "gram",
+    "hyperkernel",
+    "hyperkernel_matvec",
     "joint_pair_moments",
+    "log_likelihood",
     "pair_cdf",
     "pair_log_density",
     "pair_moments",
     "pair_quantiles",
+    "pairwise_distance",
+    "pairwise_distance_vjp",
+    "predict_gp",
+    "prepare_atoms",
 ]

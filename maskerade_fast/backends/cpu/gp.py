@@ -1,0 +1,355 @@
+"""Gaussian process predictions for a batch of mixtures.
+
+Test points go in fixed blocks: V = L^-1 K(X, X*) for one block at a time, mean V'z with z = L^-1 y, latent variance
+k(0) - |v|^2. The cross-covariance of all points never exists, and the bits do not depend on how points or mixtures
+are spread. Variances come from triangular solves: an explicit inverse loses them all where C is ill-conditioned.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ..._memory import workers_that_fit
+from ._lapack import addresses, solve_rows, solve_vector, subtract_squares
+from ._parallel import n_threads, parallel_for, single_threaded_blas
+from .gram import fill_tables, gram_rows, mirror, native, points_by_axis, total_weight
+from .likelihood import (
+    Workspace,
+    dot,
+    factor_mixture,
+    factor_shared,
+    prepare_mixture,
+    share_matrices,
+    value_and_alpha,
+)
+
+__all__ = ["predict_gp"]
+
+Array = NDArray[Any]
+
+POINTS = 128  # test points in a block
+_EPS = 2.220446049250313e-16
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def latent_variance(
+    blas: Array, prior: float, solved: Array, factor: Array, largest: float, scratch: Array
+) -> float:
+    """k(0) - |v|^2; a negative one becomes 0 if rounding explains it, else NaN.
+
+    The factor is exact for a matrix within N eps max diag(C) of C, entry by entry, which moves |v|^2 by up to
+    that times the square of the sum of |C^-1 k|; the bound is 8 N eps max diag(C) (1 + sum |C^-1 k|)^2.
+    """
+    n = len(solved)
+    variance = prior - dot(solved, solved, n)
+    if variance >= 0.0:
+        return variance
+    scratch[:] = solved
+    solve_vector(blas, True, n, factor.ctypes.data, n, scratch.ctypes.data)
+    total = 1.0
+    for i in range(n):
+        total += abs(scratch[i])
+    return 0.0 if -variance <= 8.0 * n * _EPS * largest * total * total else math.nan
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def predict_block(
+    b: int,
+    block: int,
+    blas: Array,
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    x: Array,
+    x_new: Array,
+    high_new: Array,
+    low_new: Array,
+    n_phases: int,
+    largest: float,
+    matrix: Array,
+    rates: Array,
+    cosines: Array,
+    sines: Array,
+    z: Array,
+    solved: Array,
+    first_row: int,
+    mean: Array,
+    variance: Array,
+) -> None:
+    """Means and latent variances of one block of test points; its V' goes to `solved` from `first_row` on."""
+    n_points = x.shape[1]
+    start = block * POINTS
+    stop = min(start + POINTS, x_new.shape[1])
+    first = offsets[b]
+    n = offsets[b + 1] - first
+    rows = solved[first_row : first_row + stop - start]
+    block_x = np.ascontiguousarray(x_new[:, start:stop])
+    block_high = np.ascontiguousarray(high_new[:, start:stop])
+    block_low = np.ascontiguousarray(low_new[:, start:stop])
+    cos_new = np.empty((n * n_phases, stop - start))
+    sin_new = np.empty((n * n_phases, stop - start))
+    scratch = np.empty(n_points)
+    fill_tables(first, n, means, block_high, block_low, n_phases, cos_new, sin_new)
+    gram_rows(
+        0,
+        stop - start,
+        False,
+        n,
+        first,
+        weights,
+        rates,
+        block_x,
+        cos_new,
+        sin_new,
+        x,
+        cosines,
+        sines,
+        n_phases,
+        rows,
+        0,
+    )
+    solve_rows(blas, False, n_points, stop - start, matrix.ctypes.data, n_points, rows.ctypes.data, n_points)
+    prior = total_weight(first, n, weights)
+    for r in range(stop - start):
+        mean[b, start + r] = dot(rows[r], z, n_points)
+        variance[b, start + r] = latent_variance(blas, prior, rows[r], matrix, largest, scratch)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def finish_covariance(
+    b: int,
+    blas: Array,
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    x_new: Array,
+    high_new: Array,
+    low_new: Array,
+    n_phases: int,
+    rates: Array,
+    solved: Array,
+    variance: Array,
+    covariance: Array,
+) -> None:
+    """K(X*, X*) - V'V, symmetric, with the diagonal that `latent_variance` gives."""
+    n_new = x_new.shape[1]
+    first = offsets[b]
+    n = offsets[b + 1] - first
+    cosines = np.empty((n * n_phases, n_new))
+    sines = np.empty((n * n_phases, n_new))
+    out = covariance[b]
+    fill_tables(first, n, means, high_new, low_new, n_phases, cosines, sines)
+    gram_rows(
+        0, n_new, True, n, first, weights, rates, x_new, cosines, sines, x_new, cosines, sines, n_phases, out, 0
+    )
+    for i in range(n_new):
+        out[i, i] = 0.0
+    n_points = solved.shape[1]
+    subtract_squares(blas, n_new, n_points, solved.ctypes.data, n_points, out.ctypes.data, n_new)
+    for i in range(n_new):
+        out[i, i] = variance[b, i]
+    mirror(out)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _predictions(
+    start: int,
+    stop: int,
+    blas: Array,
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    scales: Array,
+    x: Array,
+    high: Array,
+    low: Array,
+    y: Array,
+    noise: Array,
+    jitter: float,
+    n_phases: int,
+    x_new: Array,
+    high_new: Array,
+    low_new: Array,
+    full: bool,
+    largest_noise: Array,
+    matrix: Array,
+    rates: Array,
+    cosines: Array,
+    sines: Array,
+    z: Array,
+    solved: Array,
+    mean: Array,
+    variance: Array,
+    covariance: Array,
+    info: Array,
+) -> None:
+    """Mixtures ``start : stop``, one after another on this thread."""
+    n_blocks = (x_new.shape[1] + POINTS - 1) // POINTS
+    for b in range(start, stop):
+        prepare_mixture(b, offsets, means, scales, high, low, n_phases, rates, cosines, sines)
+        code, shift = factor_mixture(
+            b, blas, offsets, weights, x, noise, jitter, n_phases, rates, cosines, sines, matrix
+        )
+        info[b] = code
+        if code != 0:
+            continue
+        value_and_alpha(blas, matrix, y, z, False)
+        largest = total_weight(offsets[b], offsets[b + 1] - offsets[b], weights) + largest_noise[b] + shift
+        for block in range(n_blocks):
+            predict_block(
+                b,
+                block,
+                blas,
+                offsets,
+                weights,
+                means,
+                x,
+                x_new,
+                high_new,
+                low_new,
+                n_phases,
+                largest,
+                matrix,
+                rates,
+                cosines,
+                sines,
+                z,
+                solved,
+                block * POINTS if full else 0,
+                mean,
+                variance,
+            )
+        if full:
+            finish_covariance(
+                b,
+                blas,
+                offsets,
+                weights,
+                means,
+                x_new,
+                high_new,
+                low_new,
+                n_phases,
+                rates,
+                solved,
+                variance,
+                covariance,
+            )
+
+
+def predict_gp(
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    scales: Array,
+    X: Array,
+    y: Array,
+    noise: Array,
+    X_new: Array,
+    *,
+    per_axis: bool,
+    full: bool,
+    jitter: float,
+    max_bytes: int | None,
+) -> tuple[Array, Array, Array | None, Array]:
+    """Latent predictions of a batch, in float64 and returned in the inputs' type.
+
+    Parameters
+    ----------
+    offsets, weights, means, scales : arrays of a GMMBatch: (B + 1,), (J,), (J, D), (J, D)
+    X, y : arrays, shape (N, D) and (N,); N >= 1
+    noise : array, shape (B or 1, N or 1)
+    X_new : array, shape (M, D)
+    per_axis : bool
+        Product over axes of cosines in place of the cosine of the sum.
+    full : bool
+        Also the covariance of all test points.
+    jitter : float
+        Largest diagonal shift allowed, as a fraction of the mean diagonal; 0: none is tried.
+    max_bytes : int or None
+        Bound on the working memory of all workers together; the results come on top.
+
+    Returns
+    -------
+    mean, variance : arrays, shape (B, M)
+    covariance : array, shape (B, M, M), or None
+    info : array of int32, shape (B,)
+        As in `log_likelihood`; -1 where a variance is negative beyond rounding (it is NaN then).
+
+    Raises
+    ------
+    MemoryError
+        If one worker needs more than `max_bytes`.
+    """
+    n_mixtures, (n_points, n_dims), n_new = len(offsets) - 1, X.shape, len(X_new)
+    dtype = np.result_type(weights, X, y, X_new)
+    mean = np.full((n_mixtures, n_new), np.nan)
+    variance = np.full((n_mixtures, n_new), np.nan)
+    covariance = np.full((n_mixtures, n_new, n_new) if full else (0, 0, 0), np.nan)
+    info = np.zeros(n_mixtures, dtype=np.int32)
+    if n_mixtures:
+        points, new = points_by_axis(X, X[0]), points_by_axis(X_new, X[0])
+        mixtures = (offsets, native(weights), native(means), native(scales))
+        targets, noise = native(y), native(noise)
+        n_phases = n_dims if per_axis else 1
+        blas = addresses()
+        sizes = (int(np.diff(offsets).max()), n_points, n_dims, n_phases)
+        threads = n_threads()
+        largest_noise = np.broadcast_to(noise.max(axis=1), n_mixtures).copy()
+        height = max(n_new, 1) if full else min(max(n_new, 1), POINTS)
+        # Tables of one block, and of all test points where their covariance is asked for.
+        in_work = height + 2 * sizes[0] * n_phases * height // n_points + 1
+        sharing = share_matrices(min(threads, n_mixtures), n_points, threads)
+        wanted = 1 if sharing else min(threads, n_mixtures)
+        each = Workspace.bytes(*sizes, in_work * (threads if sharing and not full else 1))
+        what = f"working memory for one matrix of {n_points} points and {height} test points"
+        workers = workers_that_fit(wanted, each, max_bytes, what)
+        spaces = [(Workspace(*sizes), np.empty((height, n_points))) for _ in range(workers)]
+
+        def across(start: int, stop: int) -> None:
+            w, solved = spaces.pop()  # one worker, one workspace; lists are thread-safe
+            buffers = (w.matrix, w.rates, w.cosines, w.sines, w.alpha, solved)
+            problem = (blas, *mixtures, *points, targets, noise, jitter, n_phases, *new, full, largest_noise)
+            try:
+                _predictions(start, stop, *problem, *buffers, mean, variance, covariance, info)
+            finally:
+                spaces.append((w, solved))
+
+        def shared(b: int) -> None:
+            w, solved = spaces[0]
+            code, shift = factor_shared(b, blas, mixtures, points, noise, jitter, n_phases, w, threads)
+            info[b] = code
+            if code != 0:
+                return
+            value_and_alpha(blas, w.matrix, targets, w.alpha, False)
+            largest = float(
+                total_weight(offsets[b], offsets[b + 1] - offsets[b], mixtures[1]) + largest_noise[b] + shift
+            )
+            tables = (w.matrix, w.rates, w.cosines, w.sines, w.alpha)
+
+            def block_kernel(block: int, stop: int) -> None:
+                rows = solved if full else np.empty((height, n_points))
+                first_row = block * POINTS if full else 0
+                problem = (blas, *mixtures[:3], points[0], *new, n_phases, largest, *tables)
+                predict_block(b, block, *problem, rows, first_row, mean, variance)
+
+            parallel_for(block_kernel, -(-n_new // POINTS), 1, threads=threads)
+            if full:
+                finish_covariance(
+                    b, blas, *mixtures[:3], *new, n_phases, w.rates, solved, variance, covariance
+                )
+
+        with single_threaded_blas():
+            if sharing:
+                for b in range(n_mixtures):
+                    shared(b)
+            else:
+                parallel_for(across, n_mixtures, max(1, n_mixtures // (16 * workers)), threads=workers)
+        info[(info == 0) & np.isnan(variance).any(axis=1)] = -1
+    results = [a.astype(dtype, copy=False) for a in (mean, variance, covariance)]
+    return results[0], results[1], results[2] if full else None, info

@@ -1,0 +1,118 @@
+"""Gaussian process prediction for every mixture of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._checks import Array, one_of
+from .backends import get_backend
+from .gmm import GMMBatch
+from .gram import checked_points
+from .likelihood import checked_problem
+
+
+@dataclass(frozen=True, eq=False)
+class GPPrediction:
+    """Predictions of B mixtures at M test points.
+
+    Attributes
+    ----------
+    mean : array, shape (B, M)
+        Units of y.
+    variance : array, shape (B, M)
+        Units of y squared; the diagonal of `covariance` where that was asked for.
+    covariance : array, shape (B, M, M), or None
+    info : array of int32, shape (B,)
+        0; the first k whose pivot is bad, as in `LogLikelihood`, with all numbers of that mixture NaN; or -1 where a
+        variance came out negative beyond the bound of its rounding error, with that variance NaN.
+    """
+
+    mean: Array
+    variance: Array
+    covariance: Array | None
+    info: Array
+
+
+def predict_gp(
+    g: GMMBatch,
+    X: Any,
+    y: Any,
+    noise_variance: Any,
+    X_new: Any,
+    *,
+    covariance: str = "diagonal",
+    observed: bool = False,
+    phase: str = "joint",
+    jitter: float = 0.0,
+    max_bytes: int | None = None,
+) -> GPPrediction:
+    """Posterior mean and covariance at `X_new` of the process y ~ N(0, K(X, X) + noise), for every mixture of `g`.
+
+    Parameters
+    ----------
+    g : GMMBatch of B mixtures in D dimensions
+    X, X_new : array, shape (N, D) and (M, D); also 1-D for D = 1
+    y : array, shape (N,)
+    noise_variance : scalar, (B,), (1, N), (B, N) or None
+        Units of y squared; a 1-D array is one number a mixture. None: ``g.noise_variances``.
+    covariance : {"diagonal", "full"}
+        Variances alone, in O(N) memory a test point, or all covariances too.
+    observed : bool
+        Add the noise variance to the diagonal: predictions of observations, not of the latent function.
+    phase, jitter, max_bytes
+        As in `log_likelihood`; the results come on top of `max_bytes`.
+
+    Returns
+    -------
+    GPPrediction
+        float32 if g, X, y and X_new are, computed in float64.
+
+    Raises
+    ------
+    ValueError
+        As `log_likelihood`; for noise by point with ``observed=True``, since the noise at a test point is unknown.
+    TypeError
+        For arrays that are not real numbers.
+    MemoryError
+        If one matrix and one block of test points do not fit in `max_bytes`.
+
+    Warns
+    -----
+    CollapsedInputsWarning
+        If X is float32 and so far from the origin that different inputs have become equal.
+
+    Notes
+    -----
+    Variances that rounding makes slightly negative become 0: down to -8 N eps max diag(C) (1 + sum |C^-1 k|)^2, the
+    backward error of the factorisation carried to the variance. Lower ones are reported by `info`.
+    Oracle: ``tests/oracle.py::predict_gp``.
+    """
+    full = one_of(covariance, "covariance", ("diagonal", "full")) == "full"
+    X, y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
+    X_new = checked_points(X_new, "X_new", g, allow_empty=True, origin=X)
+    if observed and np.ndim(noise_variance) == 2:
+        raise ValueError("noise_variance: one number a point with observed=True, expected a scalar or (B,)")
+    xb = get_backend(g.weights, X, y, X_new)
+    mean, variance, matrix, info = xb.predict_gp(
+        g.offsets,
+        g.weights,
+        g.means,
+        g.scales,
+        X,
+        y,
+        noise,
+        X_new,
+        per_axis=phase == "per_axis",
+        full=full,
+        jitter=float(jitter),
+        max_bytes=limit,
+    )
+    if observed:
+        variance += noise
+        if matrix is not None:
+            diagonal = np.arange(matrix.shape[1])
+            matrix[:, diagonal, diagonal] += noise
+    return GPPrediction(mean, variance, matrix, info)

@@ -1,0 +1,159 @@
+"""Gram matrices of spectral mixtures: K[b, i, j] = k_b(x_i - y_j), MATH.md section 1."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ._checks import Array, float_array, one_of
+from .backends import get_backend
+from .errors import CollapsedInputsWarning
+from .gmm import GMMBatch
+
+_WIDEST = 1e150  # squares of lags must not overflow
+_PHASES = ("joint", "per_axis")
+
+
+def gram(
+    g: GMMBatch,
+    X: Any,
+    Y: Any = None,
+    *,
+    noise_variance: Any = None,
+    phase: str = "joint",
+) -> Array:
+    """Gram matrix of every mixture of `g`.
+
+    Parameters
+    ----------
+    g : GMMBatch of B mixtures in D dimensions
+    X, Y : array, shape (N, D) and (M, D); also (N,) and (M,) for D = 1
+        ``Y=None``: X with itself; the matrices are exactly symmetric and their diagonal is exactly
+        ``sum(weights) + noise``.
+    noise_variance : scalar, (B,), (1, N) or (B, N), optional
+        Added to the diagonal, units of y squared; a 1-D array is one number a mixture. None: ``g.noise_variances``,
+        or nothing where g has none. Only without Y; beside Y there is no noise, whatever g carries.
+    phase : {"joint", "per_axis"}
+        The cosine of the phase summed over dimensions, or a product of one cosine a dimension inside each
+        component (GPyTorch's ``SpectralMixtureKernel`` for one component). Equal for D = 1.
+
+    Returns
+    -------
+    K : array, shape (B, N, M)
+        float32 if g and the inputs are, computed in float64.
+
+    Raises
+    ------
+    ValueError
+        If X has no rows or another number of columns than g has dimensions; for NaN or infinity; for noise beside Y,
+        negative noise, or noise of another shape; if inputs lie more than 1e150 apart.
+    TypeError
+        For arrays that are not real numbers.
+
+    Warns
+    -----
+    CollapsedInputsWarning
+        If X is float32 and so far from the origin that different inputs have become equal.
+
+    Notes
+    -----
+    O(B N M n D) time. Depends on differences of inputs only: inputs shifted without rounding give the same bits.
+    Oracle: ``tests/oracle.py::gram``.
+    """
+    X = checked_points(X, "X", g)
+    one_of(phase, "phase", _PHASES)
+    if Y is not None:
+        if noise_variance is not None:
+            raise ValueError("noise_variance: given beside Y, expected None (noise is on the diagonal of K(X, X))")
+        Y = checked_points(Y, "Y", g, allow_empty=True, origin=X)
+        noise = np.zeros((1, 1))
+    else:
+        noise = checked_noise(noise_variance, g, len(X), default=0.0)
+    warn_if_collapsed(X, "X")
+    xb = get_backend(g.weights, X, Y)
+    K: Array = xb.gram(g.offsets, g.weights, g.means, g.scales, X, Y, noise, per_axis=phase == "per_axis")
+    return K
+
+
+def checked_points(
+    value: Any, name: str, g: GMMBatch, *, allow_empty: bool = False, origin: Array | None = None
+) -> Array:
+    """Inputs as (N, D) floats that fit the mixtures of `g` and lie within reach of `origin`."""
+    points = float_array(value, name, ndim=(1, 2))
+    if points.ndim == 1:
+        points = points.reshape(-1, 1) if g.n_dims == 1 or len(points) else points.reshape(0, g.n_dims)
+    if points.shape[1] != g.n_dims:
+        raise ValueError(f"{name}: {points.shape[1]} columns (shape {points.shape}), but g.n_dims is {g.n_dims}")
+    if len(points) == 0 and not allow_empty:
+        raise ValueError(f"{name}: no rows, expected at least one point")
+    together = points if origin is None else np.concatenate([points, origin[:1]])
+    if len(together) and np.abs(together).max() > _WIDEST:
+        raise ValueError(f"{name}: entries up to {np.abs(together).max():g}, expected at most {_WIDEST:g}; rescale")
+    return points
+
+
+def checked_noise(value: Any, g: GMMBatch, n_points: int, *, default: float | None = None) -> Array:
+    """Noise variances as a float64 table whose axes are B or 1 and N or 1 long.
+
+    A scalar gives (1, 1), a (B,) array (B, 1); None takes those of `g`, else `default`, else raises.
+    """
+    if value is None:
+        value = g.noise_variances if g.noise_variances is not None else default
+    if value is None:
+        raise ValueError("noise_variance: None, and g carries no noise_variances; expected one of the two")
+    noise = float_array(value, "noise_variance", ndim=(0, 1, 2), dtype=np.float64)
+    n_mixtures = len(g)
+    if noise.ndim < 2:
+        good = noise.ndim == 0 or noise.shape == (n_mixtures,)
+        table = noise.reshape(-1, 1)
+    else:
+        good = noise.shape in {(n_mixtures, n_points), (1, n_points)}
+        table = noise
+    if not good:
+        raise ValueError(
+            f"noise_variance: shape {noise.shape}, expected a scalar, ({n_mixtures},), (1, {n_points}) or "
+            f"({n_mixtures}, {n_points})"
+        )
+    if (table < 0).any():
+        where = tuple(int(i) for i in np.argwhere(noise < 0)[0])
+        raise ValueError(f"noise_variance{list(where) if where else ''}: {noise[where]}, expected >= 0")
+    return table
+
+
+def warn_if_collapsed(X: Array, name: str) -> None:
+    """Warn where float32 has merged neighbouring inputs far from the origin.
+
+    Rounding shows in a column that is narrow for its distance from 0 and holds fewer float32 numbers than it has
+    points, with neighbours on adjacent ones. A constant column is suspect from 2**24 only, where float32 no longer
+    tells integers apart. Data merely repeated (years, categories) keep gaps much wider than the float spacing. And
+    nothing is lost unless whole rows have become equal.
+    """
+    if X.dtype != np.float32 or len(X) < 2:
+        return
+    suspects = [d for d in range(X.shape[1]) if _looks_rounded(X[:, d])]
+    if suspects and len(np.unique(X, axis=0)) < len(X):
+        d = suspects[0]
+        largest = np.abs(X[:, d]).max()
+        warnings.warn(
+            f"{name}: float32 column {d} reaches {largest:g}, where neighbouring numbers are "
+            f"{np.spacing(largest):g} apart, and rows have become equal; subtract an offset before the cast to "
+            "float32, or pass float64",
+            CollapsedInputsWarning,
+            stacklevel=3,
+        )
+
+
+def _looks_rounded(column: Array) -> bool:
+    largest = np.abs(column).max()
+    spacing = float(np.spacing(largest))
+    values = np.unique(column).astype(np.float64)
+    if len(values) == 1:
+        return bool(largest >= 2.0**24)
+    width = values[-1] - values[0]
+    return bool(
+        width < 2.0**-10 * float(largest)
+        and width < spacing * len(column)
+        and np.diff(values).min() <= spacing
+    )

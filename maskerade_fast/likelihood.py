@@ -1,0 +1,134 @@
+"""Batched Gaussian log-likelihoods of spectral mixtures: y ~ N(0, K(X, X) + noise), MATH.md section 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._checks import Array, float_array, integer, non_negative, one_of
+from .backends import get_backend
+from .gmm import GMMBatch, GMMGradient
+from .gram import _PHASES, checked_noise, checked_points, warn_if_collapsed
+
+
+@dataclass(frozen=True, eq=False)
+class LogLikelihood:
+    """Log-likelihoods of a batch of B mixtures.
+
+    Attributes
+    ----------
+    value : array, shape (B,)
+        Total natural log density; -inf where `info` is not 0.
+    info : array of int32, shape (B,)
+        0, or the first k (from 1) whose Cholesky pivot is at most N eps max diag(C), or not finite.
+    jitter : array, shape (B,)
+        Shift added to the diagonal to repair a failed factorisation, units of y squared; 0 where there was none.
+    grad : GMMGradient or None
+        In weights (J,), means (J, D), scales (J, D) and noise_variance, (B,) or (B, N) as the noise was given; NaN
+        for the mixtures that failed.
+    """
+
+    value: Array
+    info: Array
+    jitter: Array
+    grad: GMMGradient | None = None
+
+
+def log_likelihood(
+    g: GMMBatch,
+    X: Any,
+    y: Any,
+    noise_variance: Any = None,
+    *,
+    phase: str = "joint",
+    jitter: float = 0.0,
+    grad: bool = False,
+    max_bytes: int | None = None,
+) -> LogLikelihood:
+    """Log-likelihood of the data under every mixture of `g`, and its gradient.
+
+    Parameters
+    ----------
+    g : GMMBatch of B mixtures in D dimensions
+    X : array, shape (N, D); also (N,) for D = 1
+    y : array, shape (N,)
+        Targets of a zero-mean process.
+    noise_variance : scalar, (B,), (1, N) or (B, N), optional
+        Units of y squared; a 1-D array is one number a mixture. None: ``g.noise_variances``.
+    phase : {"joint", "per_axis"}
+        As in `gram`.
+    jitter : float
+        Largest diagonal shift allowed, as a fraction of mean diag(C_b). Where a factorisation fails, and only there,
+        1e-4, 1e-2 and 1 times it are tried; the default tries none.
+    grad : bool
+        The gradient takes two to three times as long as the value.
+    max_bytes : int, optional
+        Bound on the working memory. Default: half of what is free. Smaller bounds mean fewer matrices at a time,
+        not other results.
+
+    Returns
+    -------
+    LogLikelihood
+        float32 if g, X and y are, but computed in float64 throughout: casting costs little beside N^3, and
+        single precision would lose the answer as soon as the noise is small.
+
+    Raises
+    ------
+    ValueError
+        If X has no rows, or its shape does not fit g or y; for NaN or infinity; for noise that is negative, of another
+        shape, or not given anywhere; for negative jitter.
+    TypeError
+        For arrays that are not real numbers.
+    MemoryError
+        If one matrix does not fit in `max_bytes`.
+
+    Warns
+    -----
+    CollapsedInputsWarning
+        If X is float32 and so far from the origin that different inputs have become equal.
+
+    Notes
+    -----
+    O(B N^3) time. Every mixture is computed alone in a fixed order: a batch gives the same bits as batches of one,
+    for any number of threads and any `max_bytes`. Below 2048 points a matrix is factored by LAPACK on one thread,
+    from there on by fixed tiles on all threads.
+    Oracle: ``tests/oracle.py::log_likelihood``.
+    """
+    X, y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
+    xb = get_backend(g.weights, X, y)
+    value, info, shift, parts = xb.log_likelihood(
+        g.offsets,
+        g.weights,
+        g.means,
+        g.scales,
+        X,
+        y,
+        noise,
+        per_axis=phase == "per_axis",
+        jitter=float(jitter),
+        grad=bool(grad),
+        max_bytes=limit,
+    )
+    if parts is None:
+        return LogLikelihood(value, info, shift)
+    per_point = np.ndim(noise_variance) == 2
+    d_noise = parts[3] if per_point else parts[3][:, 0]
+    return LogLikelihood(value, info, shift, GMMGradient(*parts[:3], d_noise))
+
+
+def checked_problem(
+    g: GMMBatch, X: Any, y: Any, noise_variance: Any, phase: str, jitter: float, max_bytes: int | None
+) -> tuple[Array, Array, Array, int | None]:
+    """X (N, D), y (N,), the noise table and the memory bound, checked; the rest is only checked."""
+    one_of(phase, "phase", _PHASES)
+    non_negative(jitter, "jitter")
+    limit = None if max_bytes is None else integer(max_bytes, "max_bytes", minimum=1)
+    X = checked_points(X, "X", g)
+    y = float_array(y, "y", ndim=1)
+    if len(y) != len(X):
+        raise ValueError(f"y: shape {y.shape}, expected ({len(X)},), one target for each row of X")
+    noise = checked_noise(noise_variance, g, len(X))
+    warn_if_collapsed(X, "X")
+    return X, y, noise, limit
