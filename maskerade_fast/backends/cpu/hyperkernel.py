@@ -1,0 +1,113 @@
+"""The hyper-kernel outputscale * exp(-E^(power/2) / lengthscale^2) on top of the pairwise distances (MATH.md section 3).
+
+Nothing of size B_a x B_b is formed by the product with vectors: each mixture of a walks over the windows of b and adds
+one row of 128 covariances at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from ..._checks import Array
+from .distances import WINDOW, _cross, _finish, _native, _run, covariance, pairwise
+
+__all__ = ["covariance_from_distance", "hyperkernel", "hyperkernel_matvec"]
+
+
+def hyperkernel(a: Any, b: Any = None, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
+    """Covariance of every mixture of `a` with every one of `b`, in one pass over the pairs.
+
+    Parameters
+    ----------
+    a, b
+        From `prepare_atoms`. Without `b`: `a` with itself, exactly symmetric with `outputscale` on the diagonal.
+    outputscale, lengthscale : float
+        lambda^2 and l.
+    power : {1, 2}
+
+    Returns
+    -------
+    (B_a, B_b) float64
+    """
+    return pairwise(a, b, power, outputscale, lengthscale)
+
+
+def covariance_from_distance(
+    distance: Array, *, outputscale: float, lengthscale: float, power: int = 2
+) -> Array:
+    """outputscale * exp(-E^(power/2) / lengthscale^2) of an array of any shape, E >= 0; float64."""
+    out = np.array(distance, dtype=np.float64, order="C")
+    flat = out.reshape(-1)
+    rate = -1.0 / lengthscale**2
+
+    def block(start: int, stop: int) -> None:
+        covariance(power, outputscale, rate, stop - start, flat[start:stop])
+
+    _run(block, flat.size, 1 << 16, flat.size)
+    return out
+
+
+def hyperkernel_matvec(
+    a: Any, b: Any, v: Array, *, outputscale: float, lengthscale: float, power: int = 2
+) -> Array:
+    """Product of `hyperkernel(a, b)` with vectors, in memory O(J_a + J_b + (B_a + B_b) k).
+
+    Parameters
+    ----------
+    a, b
+        From `prepare_atoms`.
+    v : (B_b, k)
+
+    Returns
+    -------
+    (B_a, k) float64
+    """
+    out = np.zeros((len(a), v.shape[1]))
+    if out.size == 0 or len(b) == 0:
+        return out
+    lanes = b.lanes
+    by_lane = np.zeros((len(lanes.order), v.shape[1], WINDOW))
+    flat = lanes.order.reshape(-1)[: len(b)]
+    position = np.arange(len(b))
+    by_lane[position // WINDOW, :, position % WINDOW] = v[flat]
+    vectors = _native(by_lane, np.float64)
+
+    def block(start: int, stop: int) -> None:
+        _matvec(
+            start, stop, power, outputscale, -1.0 / lengthscale**2,
+            a.offsets, a.weights, a.points, a.data, a.n_reflect, a.bandwidth,
+            lanes.atoms, lanes.widths, lanes.starts, lanes.data, vectors, out,
+        )  # fmt: skip
+
+    _run(block, len(a), 16, len(a.weights) * len(b.weights))
+    return out
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _matvec(  # type: ignore[no-untyped-def]
+    start, stop, power, outputscale, rate,
+    offsets, weights, points, data, n_reflect, bandwidth,
+    atoms, widths, starts, data_b, vectors, out,
+):  # fmt: skip
+    """Rows [start, stop) of `out`; windows outermost, so that one stays in cache for the whole block."""
+    u, v, total = np.zeros(WINDOW), np.empty(WINDOW), np.empty(WINDOW)
+    for window in range(len(starts) - 1):
+        first, last = starts[window], starts[window + 1]
+        width = widths[first]
+        for a in range(start, stop):
+            _cross(atoms, widths, first, last, offsets, weights, points, a, n_reflect, bandwidth, total, u, v)
+            _finish(data, a, data_b, window, width, total)
+            covariance(power, outputscale, rate, width, total)
+            for k in range(vectors.shape[1]):
+                out[a, k] += _dot(vectors, window, k, width, total)
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+def _dot(vectors, window, k, width, row):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for l in range(width):
+        total += vectors[window, k, l] * row[l]
+    return total

@@ -1,0 +1,271 @@
+"""Distances between mixtures: energy distance and Gaussian MMD, with gradients (MATH.md section 2).
+
+Both compare mixtures as measures over (mean, scale), so they ignore the order of components, splits into equal copies
+and components of zero weight. All arithmetic is in float64; the result has the dtype of `a`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._checks import Array, float_array, non_negative, positive
+from .backends import get_backend
+from .gmm import GMMBatch, GMMGradient
+
+__all__ = [
+    "Metric",
+    "energy_distance",
+    "energy_distance_vjp",
+    "gaussian_mmd2",
+    "gaussian_mmd2_vjp",
+]
+
+Scale = float | tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How two mixtures are compared.
+
+    Parameters
+    ----------
+    reflect : bool
+        Atoms (w/2, +-m, s): means m and -m are then the same kernel. For D > 1; with D = 1 keep means >= 0.
+    frequency_scale, scale_scale : float or (D,), optional
+        Units of means and of scales (cycles per unit of x): coordinates are divided by them. None: 1.
+    mass_correction : bool
+        Add (M_a - M_b)(f_a - f_b), M the total weight and f the first moment, to the energy distance: for mixtures of
+        unequal mass. Blind to mass near the origin; prefer `mass_weight`.
+    noise_weight : float
+        c in c |log s2_a - log s2_b|, added to the squared distance under the hyper-kernel only.
+    mass_weight : float
+        c in c |log M_a - log M_b|, likewise; if > 0 the energy distance there is taken on weights / M.
+
+    Raises
+    ------
+    ValueError
+        For scales <= 0 or weights < 0.
+    """
+
+    reflect: bool = False
+    frequency_scale: Any = None
+    scale_scale: Any = None
+    mass_correction: bool = False
+    noise_weight: float = 0.0
+    mass_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("frequency_scale", "scale_scale"):
+            object.__setattr__(self, name, _checked_scale(getattr(self, name), name))
+        for name in ("reflect", "mass_correction"):
+            object.__setattr__(self, name, bool(getattr(self, name)))
+        for name in ("noise_weight", "mass_weight"):
+            object.__setattr__(self, name, non_negative(getattr(self, name), name))
+
+
+def energy_distance(a: GMMBatch, b: GMMBatch | None = None, *, metric: Metric | None = None) -> Array:
+    """Energy distance between every mixture of `a` and every mixture of `b`.
+
+    Parameters
+    ----------
+    a, b : GMMBatch
+        Of B_a and B_b mixtures; same D and dtype. ``b=None`` means `a`: one triangle is computed, the matrix is
+        exactly symmetric and its diagonal exactly 0.
+    metric : Metric, optional
+        Its noise and mass weights play no part here.
+
+    Returns
+    -------
+    (B_a, B_b) array of the dtype of `a`
+        E of MATH.md section 2: a squared MMD, in scaled cycles per unit of x times squared mass; clamped at 0.
+
+    Raises
+    ------
+    ValueError
+        If D or dtype differ, or the metric's scales do not fit D.
+
+    Notes
+    -----
+    O(J_a J_b D) time, O(B_a B_b) memory.
+    """
+    metric = checked_metric(metric)
+    check_pair(a, b)
+    atoms = [to_atoms(g, metric, g.weights, metric.mass_correction) for g in ((a,) if b is None else (a, b))]
+    return in_dtype(get_backend(a.weights).pairwise_distance(*atoms), a)
+
+
+def energy_distance_vjp(
+    a: GMMBatch, b: GMMBatch | None, cotangent: Any, *, metric: Metric | None = None
+) -> GMMGradient:
+    """Gradient of ``sum(cotangent * energy_distance(a, b))`` with respect to `a`.
+
+    Parameters
+    ----------
+    a, b : GMMBatch
+        ``b=None``: the gradient of ``energy_distance(a)`` through both places of `a`.
+    cotangent : array-like, shape (B_a, B_b)
+    metric : Metric, optional
+
+    Returns
+    -------
+    GMMGradient
+        Like the arrays of `a`. The derivative of ||p - q|| is taken as 0 where p = q, that of a clamped distance as 0.
+
+    Raises
+    ------
+    ValueError
+        As `energy_distance`, and for a cotangent of another shape.
+    """
+    metric = checked_metric(metric)
+    return _vjp(a, b, cotangent, metric, lambda g: to_atoms(g, metric, g.weights, metric.mass_correction))
+
+
+def gaussian_mmd2(
+    a: GMMBatch, b: GMMBatch | None = None, *, bandwidth: float, metric: Metric | None = None
+) -> Array:
+    """Squared MMD between the spectral densities under exp(-||x - y||^2 / (2 bandwidth^2)).
+
+    Parameters
+    ----------
+    a, b : GMMBatch
+        As for `energy_distance`; any masses.
+    bandwidth : float
+        In scaled cycles per unit of x.
+    metric : Metric, optional
+        `reflect` and the scales are used: densities are those of the scaled means and scales.
+
+    Returns
+    -------
+    (B_a, B_b) array of the dtype of `a`
+        In units of squared mass; clamped at 0.
+
+    Raises
+    ------
+    ValueError
+        If D or dtype differ, the scales do not fit D, or bandwidth <= 0.
+    """
+    metric, bandwidth = checked_metric(metric), positive(bandwidth, "bandwidth")
+    check_pair(a, b)
+    atoms = [to_atoms(g, metric, g.weights, False, bandwidth) for g in ((a,) if b is None else (a, b))]
+    return in_dtype(get_backend(a.weights).pairwise_distance(*atoms), a)
+
+
+def gaussian_mmd2_vjp(
+    a: GMMBatch, b: GMMBatch | None, cotangent: Any, *, bandwidth: float, metric: Metric | None = None
+) -> GMMGradient:
+    """Gradient of ``sum(cotangent * gaussian_mmd2(a, b))`` with respect to `a`; arguments as `energy_distance_vjp`."""
+    metric, bandwidth = checked_metric(metric), positive(bandwidth, "bandwidth")
+    return _vjp(a, b, cotangent, metric, lambda g: to_atoms(g, metric, g.weights, False, bandwidth))
+
+
+def _vjp(a: GMMBatch, b: GMMBatch | None, cotangent: Any, metric: Metric, prepared: Any) -> GMMGradient:
+    check_pair(a, b)
+    cotangent = checked_cotangent(cotangent, len(a), len(a if b is None else b))
+    first = prepared(a)
+    if b is None:
+        second, cotangent = first, symmetrised(cotangent)
+    else:
+        second = prepared(b)
+    g_weights, g_points = get_backend(a.weights).pairwise_distance_vjp(first, second, cotangent)
+    return gradient(a, metric, g_weights, g_points, None)
+
+
+def checked_cotangent(cotangent: Any, n_a: int, n_b: int) -> Array:
+    """`cotangent` as float64 of shape (n_a, n_b), else ValueError."""
+    cotangent = float_array(cotangent, "cotangent", ndim=2, dtype=np.float64)
+    if cotangent.shape != (n_a, n_b):
+        raise ValueError(f"cotangent: shape {cotangent.shape}, expected ({n_a}, {n_b})")
+    return cotangent
+
+
+def symmetrised(cotangent: Array) -> Array:
+    """Cotangent of the first place of d(a, a); the diagonal is constant 0."""
+    total = cotangent + cotangent.T
+    np.fill_diagonal(total, 0.0)
+    return total
+
+
+def gradient(
+    g: GMMBatch, metric: Metric, g_weights: Array, g_points: Array, g_noise: Array | None
+) -> GMMGradient:
+    means, scales = g_points[:, : g.n_dims], g_points[:, g.n_dims :]
+    if metric.frequency_scale is not None:
+        means = means / metric.frequency_scale
+    if metric.scale_scale is not None:
+        scales = scales / metric.scale_scale
+    parts = [
+        None if x is None else np.ascontiguousarray(x, dtype=g.dtype)
+        for x in (g_weights, means, scales, g_noise)
+    ]
+    return GMMGradient(*parts)  # type: ignore[arg-type]
+
+
+def to_atoms(
+    g: GMMBatch,
+    metric: Metric,
+    weights: Array,
+    mass_correction: bool,
+    bandwidth: float = 0.0,
+    features: Array | None = None,
+) -> Any:
+    """The backend's atoms of `g`, in the metric's coordinates."""
+    n_dims = g.n_dims
+    points = np.empty((len(g.weights), 2 * n_dims))
+    for columns, values, name in (
+        (points[:, :n_dims], g.means, "frequency_scale"),
+        (points[:, n_dims:], g.scales, "scale_scale"),
+    ):
+        scale = getattr(metric, name)
+        if scale is None:
+            columns[...] = values
+        else:
+            if isinstance(scale, tuple) and len(scale) != n_dims:
+                raise ValueError(
+                    f"{name}: {len(scale)} entries, expected {n_dims} as the mixtures have dimensions"
+                )
+            np.divide(values, scale, out=columns, dtype=np.float64)
+    backend = get_backend(g.weights)
+    return backend.prepare_atoms(
+        g.offsets, weights, points, n_dims if metric.reflect else 0,
+        bandwidth=bandwidth, mass_correction=mass_correction, features=features,
+    )  # fmt: skip
+
+
+def in_dtype(values: Array, a: GMMBatch) -> Array:
+    return values.astype(a.dtype, copy=False)
+
+
+def checked_metric(metric: Metric | None) -> Metric:
+    if metric is None:
+        return Metric()
+    if not isinstance(metric, Metric):
+        raise TypeError(f"metric: {type(metric).__name__}, expected a Metric")
+    return metric
+
+
+def check_batch(g: Any, name: str) -> None:
+    if not isinstance(g, GMMBatch):
+        raise TypeError(f"{name}: {type(g).__name__}, expected a GMMBatch")
+
+
+def check_pair(a: GMMBatch, b: GMMBatch | None = None) -> None:
+    check_batch(a, "a")
+    if b is None:
+        return
+    check_batch(b, "b")
+    if a.n_dims != b.n_dims:
+        raise ValueError(f"b: mixtures of {b.n_dims} dimensions, expected {a.n_dims} as a has")
+    if a.dtype != b.dtype:
+        raise ValueError(f"b: dtype {b.dtype}, expected {a.dtype} as a has; convert one of them")
+
+
+def _checked_scale(value: Any, name: str) -> Scale:
+    if value is None:
+        return None
+    array = float_array(value, name, ndim=(0, 1), dtype=np.float64)
+    if not (array > 0).all():
+        raise ValueError(f"{name}: {value}, expected > 0")
+    return float(array[()]) if array.ndim == 0 else tuple(array.tolist())

@@ -1,0 +1,339 @@
+"""Covariance between mixtures: lambda^2 exp(-d^q / l^2) with d = sqrt(E) and q = `power` (MATH.md section 3).
+
+Positive definite for both powers, as E (with the metric's noise and mass terms) is conditionally negative definite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._checks import Array, float_array, one_of, positive
+from .backends import get_backend
+from .distances import (
+    Metric,
+    to_atoms,
+    check_batch,
+    check_pair,
+    checked_cotangent,
+    checked_metric,
+    gradient,
+    in_dtype,
+    symmetrised,
+)
+from .gmm import GMMBatch, GMMGradient
+
+__all__ = [
+    "PreparedBatch",
+    "Pullback",
+    "covariance_from_distance",
+    "hyperkernel",
+    "hyperkernel_matvec",
+    "hyperkernel_pullback",
+    "hyperkernel_vjp",
+    "prepare",
+    "squared_distance",
+]
+
+Pullback = Callable[[Any], GMMGradient]
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedBatch:
+    """A batch with its self terms and layout, for many calls against other batches; made by `prepare`."""
+
+    batch: GMMBatch
+    metric: Metric
+    atoms: Any  # of the backend: energy distance with every term of the metric
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+
+def prepare(g: GMMBatch | PreparedBatch, *, metric: Metric | None = None) -> PreparedBatch:
+    """Do once what `squared_distance` and the hyper-kernel need of a batch.
+
+    Raises
+    ------
+    ValueError
+        If `g` was prepared for another metric; if the metric's noise or mass term cannot be formed.
+    """
+    metric = checked_metric(metric if metric is not None or isinstance(g, GMMBatch) else g.metric)
+    if isinstance(g, PreparedBatch):
+        if g.metric != metric:
+            raise ValueError(f"metric: {metric}, but the batch was prepared for {g.metric}")
+        return g
+    check_batch(g, "g")
+    weights = g.weights
+    features = []
+    if metric.noise_weight > 0.0:
+        features.append(metric.noise_weight * _log_noise(g))
+    if metric.mass_weight > 0.0:
+        mass = _positive_mass(g)
+        features.append(metric.mass_weight * np.log(mass))
+        weights = np.asarray(weights, dtype=np.float64) / np.repeat(mass, g.n_components)
+    stacked = np.stack(features, axis=1) if features else None
+    return PreparedBatch(g, metric, to_atoms(g, metric, weights, metric.mass_correction, features=stacked))
+
+
+def squared_distance(
+    a: GMMBatch | PreparedBatch, b: GMMBatch | PreparedBatch | None = None, *, metric: Metric | None = None
+) -> Array:
+    """The squared distance under the hyper-kernel: energy distance, noise term and mass term of the metric.
+
+    Parameters
+    ----------
+    a, b : GMMBatch or PreparedBatch
+        As for `energy_distance`. With ``metric.noise_weight > 0`` both need noise variances > 0; with
+        ``metric.mass_weight > 0`` masses > 0, and the energy distance is that of weights / M.
+    metric : Metric, optional
+        May be left out where a batch was prepared with it.
+
+    Returns
+    -------
+    (B_a, B_b) array of the dtype of `a`
+
+    Raises
+    ------
+    ValueError
+        As `energy_distance`, and where a logarithm cannot be taken.
+    """
+    first, second = _prepare_pair(a, b, metric)
+    other = () if second is None else (second.atoms,)
+    backend = get_backend(first.batch.weights)
+    return in_dtype(backend.pairwise_distance(first.atoms, *other), first.batch)
+
+
+def hyperkernel(
+    a: GMMBatch | PreparedBatch,
+    b: GMMBatch | PreparedBatch | None = None,
+    *,
+    outputscale: float,
+    lengthscale: float,
+    power: int = 2,
+    metric: Metric | None = None,
+) -> Array:
+    """Covariance of every mixture of `a` with every mixture of `b`.
+
+    Parameters
+    ----------
+    a, b : GMMBatch or PreparedBatch
+        Same D and dtype. ``b=None`` means `a`: exactly symmetric, `outputscale` on the diagonal.
+    outputscale, lengthscale : float
+        lambda^2 and l, both > 0; l^2 has the units of E^(power/2).
+    power : {1, 2}
+        q in exp(-E^(q/2) / l^2).
+    metric : Metric, optional
+        With its noise and mass terms; see `squared_distance`.
+
+    Returns
+    -------
+    (B_a, B_b) array of the dtype of `a`
+
+    Raises
+    ------
+    ValueError
+        If D or dtype differ, a parameter is out of range, or the metric does not fit the mixtures.
+    """
+    parameters = _parameters(outputscale, lengthscale, power)
+    first, second = _prepare_pair(a, b, metric)
+    backend = get_backend(first.batch.weights)
+    values = backend.hyperkernel(first.atoms, None if second is None else second.atoms, **parameters)
+    return values.astype(first.batch.dtype, copy=False)
+
+
+def hyperkernel_vjp(
+    a: GMMBatch | PreparedBatch,
+    b: GMMBatch | PreparedBatch | None,
+    cotangent: Any,
+    *,
+    outputscale: float,
+    lengthscale: float,
+    power: int = 2,
+    metric: Metric | None = None,
+) -> GMMGradient:
+    """Gradient of ``sum(cotangent * hyperkernel(a, b))`` with respect to `a`.
+
+    Parameters
+    ----------
+    a, b, outputscale, lengthscale, power, metric
+        As for `hyperkernel`; ``b=None`` differentiates through both places of `a`.
+    cotangent : array-like, shape (B_a, B_b)
+
+    Returns
+    -------
+    GMMGradient
+        `noise_variance` (B_a,) is filled if ``metric.noise_weight > 0``. With power 1 the kernel has a cusp where
+        mixtures coincide; its gradient is taken as 0 there.
+    """
+    _, pull = hyperkernel_pullback(
+        a, b, outputscale=outputscale, lengthscale=lengthscale, power=power, metric=metric
+    )
+    return pull(cotangent)
+
+
+def hyperkernel_pullback(
+    a: GMMBatch | PreparedBatch,
+    b: GMMBatch | PreparedBatch | None = None,
+    *,
+    outputscale: float,
+    lengthscale: float,
+    power: int = 2,
+    metric: Metric | None = None,
+) -> tuple[Array, Pullback]:
+    """`hyperkernel(a, b)` and the function that takes a cotangent of it to the gradient with respect to `a`.
+
+    The distances are kept between the two. Prepare `b` once (`prepare`) where many `a` meet it.
+
+    Returns
+    -------
+    K : (B_a, B_b) array of the dtype of `a`
+    pull : callable
+        Takes (B_a, B_b), gives what `hyperkernel_vjp` gives.
+    """
+    parameters = _parameters(outputscale, lengthscale, power)
+    first, second = _prepare_pair(a, b, metric)
+    backend = get_backend(first.batch.weights)
+    other = () if second is None else (second.atoms,)
+    distance = backend.pairwise_distance(first.atoms, *other)
+    covariance = backend.covariance_from_distance(distance, **parameters)
+    scale = -1.0 / parameters["lengthscale"] ** 2
+
+    def pull(cotangent: Any) -> GMMGradient:
+        slope = checked_cotangent(cotangent, *distance.shape) * covariance
+        if power == 1:
+            root = np.sqrt(distance)
+            slope = np.divide(slope * (0.5 * scale), root, out=np.zeros_like(slope), where=root > 0.0)
+        else:
+            slope *= scale
+        return _distance_vjp(first, second, slope)
+
+    return covariance.astype(first.batch.dtype, copy=False), pull
+
+
+def hyperkernel_matvec(
+    a: GMMBatch | PreparedBatch,
+    b: GMMBatch | PreparedBatch | None,
+    v: Any,
+    *,
+    outputscale: float,
+    lengthscale: float,
+    power: int = 2,
+    metric: Metric | None = None,
+) -> Array:
+    """``hyperkernel(a, b) @ v`` without the matrix: memory grows with J_a + J_b only.
+
+    Parameters
+    ----------
+    a, b, outputscale, lengthscale, power, metric
+        As for `hyperkernel`; ``b=None`` means `a`.
+    v : array-like, shape (B_b,) or (B_b, k)
+
+    Returns
+    -------
+    (B_a,) or (B_a, k) array of the dtype of `a`
+
+    Raises
+    ------
+    ValueError
+        As `hyperkernel`, and for a `v` of another length.
+    """
+    parameters = _parameters(outputscale, lengthscale, power)
+    first, second = _prepare_pair(a, b, metric)
+    second = first if second is None else second
+    v = float_array(v, "v", ndim=(1, 2), dtype=np.float64)
+    if len(v) != len(second):
+        raise ValueError(f"v: {len(v)} rows, expected {len(second)} as b has mixtures")
+    backend = get_backend(first.batch.weights)
+    out = backend.hyperkernel_matvec(first.atoms, second.atoms, v.reshape(len(v), -1), **parameters)
+    return out.reshape(len(first), *v.shape[1:]).astype(first.batch.dtype, copy=False)
+
+
+def covariance_from_distance(
+    distance: Any, *, outputscale: float, lengthscale: float, power: int = 2
+) -> Array:
+    """The hyper-kernel of squared distances that are known already.
+
+    Parameters
+    ----------
+    distance : array of any shape
+        From `squared_distance`, so >= 0.
+    outputscale, lengthscale, power
+        As for `hyperkernel`.
+
+    Returns
+    -------
+    array of the shape and dtype of `distance`
+    """
+    parameters = _parameters(outputscale, lengthscale, power)
+    distance = np.asarray(distance)
+    values = get_backend(distance).covariance_from_distance(distance, **parameters)
+    return values.astype(np.float32 if distance.dtype == np.float32 else np.float64, copy=False)
+
+
+def _prepare_pair(
+    a: GMMBatch | PreparedBatch, b: GMMBatch | PreparedBatch | None, metric: Metric | None
+) -> tuple[PreparedBatch, PreparedBatch | None]:
+    """Both batches prepared for one metric: `metric`, or that of whichever was prepared before."""
+    if metric is None:
+        metric = next((g.metric for g in (a, b) if isinstance(g, PreparedBatch)), None)
+    batches = [g.batch if isinstance(g, PreparedBatch) else g for g in (a, b) if g is not None]
+    check_pair(*batches)
+    return prepare(a, metric=metric), None if b is None else prepare(b, metric=metric)
+
+
+def _distance_vjp(a: PreparedBatch, b: PreparedBatch | None, cotangent: Array) -> GMMGradient:
+    """Gradient of ``sum(cotangent * squared_distance(a, b))`` with respect to `a`, `noise_variance` included.
+
+    `cotangent` is (B_a, B_b) float64; `b=None` differentiates through both places of `a`.
+    """
+    metric, g = a.metric, a.batch
+    if b is None:
+        b, cotangent = a, symmetrised(cotangent)
+    other = b.batch
+    g_weights, g_points = get_backend(g.weights).pairwise_distance_vjp(a.atoms, b.atoms, cotangent)
+    g_noise = None
+    if metric.noise_weight > 0.0:
+        sign = np.sign(_log_noise(g)[:, None] - _log_noise(other))
+        g_noise = metric.noise_weight * np.sum(cotangent * sign, axis=1) / g.noise_variances
+    if metric.mass_weight > 0.0:
+        mass, mass_b = _positive_mass(g), _positive_mass(other)
+        sign = np.sign(np.log(mass)[:, None] - np.log(mass_b))
+        radial = metric.mass_weight * np.sum(cotangent * sign, axis=1)
+        if len(g):
+            radial -= np.add.reduceat(g_weights * g.weights, g.offsets[:-1]) / mass
+        g_weights = (g_weights + np.repeat(radial, g.n_components)) / np.repeat(mass, g.n_components)
+    return gradient(g, metric, g_weights, g_points, g_noise)
+
+
+def _log_noise(g: GMMBatch) -> Array:
+    noise = g.noise_variances
+    if noise is None:
+        raise ValueError("metric: noise_weight > 0, but a batch carries no noise_variances")
+    if not (noise > 0).all():
+        b = int(np.argmin(noise > 0))
+        raise ValueError(
+            f"noise_variances of mixture {b}: {noise[b]}, expected > 0 where metric.noise_weight > 0"
+        )
+    return np.log(np.asarray(noise, dtype=np.float64))
+
+
+def _positive_mass(g: GMMBatch) -> Array:
+    mass = np.asarray(g.mass, dtype=np.float64)
+    if not (mass > 0).all():
+        b = int(np.argmin(mass > 0))
+        raise ValueError(
+            f"weights of mixture {b}: total {mass[b]}, expected > 0 where metric.mass_weight > 0"
+        )
+    return mass
+
+
+def _parameters(outputscale: float, lengthscale: float, power: int) -> dict[str, Any]:
+    return {
+        "outputscale": positive(outputscale, "outputscale"),
+        "lengthscale": positive(lengthscale, "lengthscale"),
+        "power": one_of(power, "power", (1, 2)),
+    }
