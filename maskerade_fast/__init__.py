@@ -1,3 +1,75 @@
-"""maskerade_fast: Gaussian processes marginalised over spectral mixture kernels, by Bayesian quadrature."""
+"""maskerade_fast: Gaussian processes marginalised over spectral mixture kernels, by Bayesian quadrature.
+
+``marginalise(X, y)`` is the whole method. Below it, arrays in and arrays out: distances between ragged mixtures, batched
+Gram matrices, likelihoods and predictions; and the pieces of the quadrature, for loops of one's own.
+"""
+
+from .acquisition import mutual_information, uncertainty
+from .distances import Metric, energy_distance, energy_distance_vjp, gaussian_mmd2, gaussian_mmd2_vjp
+from .errors import (
+    BackendUnavailableError,
+    CollapsedInputsWarning,
+    DataError,
+    OptimisationError,
+    PrecisionWarning,
+)
+from .gmm import GMMBatch, GMMGradient, concat
+from .gp import GPPrediction, predict_gp
+from .gram import gram
+from .hyperkernel import hyperkernel, hyperkernel_matvec, hyperkernel_vjp
+from .integrals import Evidence, integrate
+from .latent import Latent, LatentMap, LogNormal
+from .likelihood import LogLikelihood, log_likelihood
+from .measure import PriorMeasure, ReferenceMeasure
+from .posterior import Posterior, load
+from .prediction import JointDensity, Prediction, combine_gaussians, combine_gaussians_joint
+from .prior import Draws, Prior
+from .quadrature import marginalise, warm_up
+from .surrogate import Surrogate
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "BackendUnavailableError",
+    "CollapsedInputsWarning",
+    "DataError",
+    "Draws",
+    "Evidence",
+    "GMMBatch",
+    "GMMGradient",
+    "GPPrediction",
+    "JointDensity",
+    "Latent",
+    "LatentMap",
+    "LogLikelihood",
+    "LogNormal",
+    "Metric",
+    "OptimisationError",
+    "Posterior",
+    "PrecisionWarning",
+    "Prediction",
+    "Prior",
+    "PriorMeasure",
+    "ReferenceMeasure",
+    "Surrogate",
+    "__version__",
+    "combine_gaussians",
+    "combine_gaussians_joint",
+    "concat",
+    "energy_distance",
+    "energy_distance_vjp",
+    "gaussian_mmd2",
+    "gaussian_mmd2_vjp",
+    "gram",
+    "hyperkernel",
+    "hyperkernel_matvec",
+    "hyperkernel_vjp",
+    "integrate",
+    "load",
+    "log_likelihood",
+    "marginalise",
+    "mutual_information",
+    "predict_gp",
+    "uncertainty",
+    "warm_up",
+]

@@ -107,9 +107,9 @@ def propose(
         Of each L-BFGS-B run.
     """
     one_of(acquisition, "acquisition", ACQUISITIONS)
-    draws = measure.candidates(max(pool, size), rng)
     if acquisition == "random":
-        return Proposal(draws.mixtures[_spread(draws.mixtures, size, rng)])
+        return Proposal(measure.candidates(size, rng).mixtures)
+    draws = measure.candidates(max(pool, size), rng)
     mixtures = draws.mixtures
     if acquisition == "uncertainty":
         return _propose_uncertain(surrogate, measure.latent_map, mixtures, size, n_starts, max_iterations)
@@ -307,11 +307,6 @@ def _information(explained: Array, variance: float) -> Array:
     if not variance > 0.0:
         return np.zeros_like(explained)
     return -0.5 * np.log1p(-np.clip(explained / variance, 0.0, _MOST_EXPLAINED))
-
-
-def _spread(pool: GMMBatch, size: int, rng: np.random.Generator) -> Array:
-    """Random members of the pool."""
-    return np.sort(rng.permutation(len(pool))[:size])
 
 
 def _zero_gradient(g: GMMBatch) -> GMMGradient:

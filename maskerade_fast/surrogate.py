@@ -7,6 +7,7 @@ closed form, and appending b observations extends the Cholesky factor in O(b h^2
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +18,8 @@ from scipy.optimize import minimize_scalar
 from ._checks import Array, float_array, non_negative, one_of, positive
 from .backends import single_threaded_blas, to_host
 from .distances import Metric
-from .gmm import GMMBatch, concat
+from .gmm import GMMBatch, GMMGradient, concat
 from .hyperkernel import (
-    Pullback,
     covariance_from_distance,
     hyperkernel,
     hyperkernel_matvec,
@@ -32,6 +32,8 @@ from .warping import square_root_warp
 # observations is the identity, or a constant, to the digits that the jitter leaves.
 _LENGTH_RANGE = (1e-2, 1e2)
 _LENGTH_GRID = 13
+
+Pullback = Callable[[Any], GMMGradient]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,333 @@
+"""What `marginalise` returns: evidence, weights over kernels and sizes, and predictions in the user's units.
+
+Everything is stored in standardised units (x in [0, 1], y of mean 0 and sd 1) and converted on the way out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ._checks import Array, float_array
+from .archive import load_arrays, save_arrays
+from .backends import single_threaded_blas
+from .data import RegressionData, Standardiser
+from .errors import DataError
+from .gmm import GMMBatch
+from .gp import predict_gp
+from .integrals import Evidence
+from .prediction import Prediction, combine_gaussians, combine_gaussians_joint
+from .surrogate import Surrogate
+
+# Observations are dropped from predictions while their amplitudes add up to less than this share of the whole.
+_PRUNED_AMPLITUDE = 1e-4
+_ARCHIVE_KIND, _ARCHIVE_VERSION = "posterior", 1
+
+
+@dataclass(frozen=True)
+class HistoryRow:
+    """State of a run after one batch.
+
+    `evaluations` counts likelihoods (`cost` counts a value with gradient as 3), `seconds` from the start;
+    `log_evidence`, its sd and the best log likelihood so far are in the user's units.
+    """
+
+    evaluations: int
+    cost: int
+    seconds: float
+    log_evidence: float
+    log_evidence_sd: float
+    best_log_likelihood: float
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Posterior mean of a function of the kernel, and its pointwise 5 % and 95 % quantiles; equal shapes."""
+
+    mean: Array
+    lower: Array
+    upper: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Posterior over spectral mixture kernels, and the predictions it implies.
+
+    Made by `marginalise` or `load`. Attributes ending in ``_standardised`` are in standardised units; the others, the
+    methods' arguments and their results are in the user's.
+
+    Attributes
+    ----------
+    log_evidence, log_evidence_sd : float
+        Natural log of the density of all N targets, and the sd of its error as the quadrature sees it.
+    component_probabilities : array, shape (max_components,)
+        Posterior probability of each mixture size.
+    mixtures : GMMBatch
+        The h evaluated mixtures, with their noise variances.
+    log_likelihoods : array, shape (h,)
+    pair_weights : array, shape (h, h)
+        W of MATH.md section 8, scaled to add up to 1: positive semi-definite, single entries may be negative.
+    effective_sample_size : float
+        (sum |r|)^2 / sum r^2 of the row sums r of `pair_weights`: how many mixtures carry the predictions.
+    warnings : tuple of str
+        In plain words, what deserves the reader's attention.
+    history : tuple of HistoryRow
+        One row a batch.
+    """
+
+    data_standardised: RegressionData
+    standardiser: Standardiser
+    mixtures_standardised: GMMBatch
+    log_likelihoods: Array
+    log_evidence: float
+    log_evidence_sd: float
+    component_probabilities: Array
+    pair_weights: Array
+    factor: Array
+    nodes_standardised: GMMBatch
+    node_probabilities: Array
+    warnings: tuple[str, ...]
+    history: tuple[HistoryRow, ...]
+
+    @classmethod
+    def from_quadrature(
+        cls,
+        data: RegressionData,
+        standardiser: Standardiser,
+        surrogate: Surrogate,
+        evidence: Evidence,
+        log_likelihoods: Array,
+        max_components: int,
+        warnings: tuple[str, ...],
+        history: tuple[HistoryRow, ...],
+    ) -> Posterior:
+        """From the last state of a run; `data` and `log_likelihoods` in standardised units."""
+        amplitude = np.exp(0.5 * (surrogate.log_values - surrogate.log_offset))
+        weights = amplitude[:, None] * evidence.weights * amplitude
+        scale = float(weights.sum())
+        probabilities = np.zeros(max_components)
+        probabilities[evidence.sizes - 1] = evidence.mean_by_size / evidence.mean
+        node_mass = evidence.node_weights * evidence.node_values
+        shift = standardiser.log_density_shift(data.n_points)
+        return cls(
+            data_standardised=data,
+            standardiser=standardiser,
+            mixtures_standardised=surrogate.mixtures,
+            log_likelihoods=log_likelihoods - shift,
+            log_evidence=evidence.log_evidence - shift,
+            log_evidence_sd=evidence.log_evidence_sd,
+            component_probabilities=probabilities,
+            pair_weights=weights / scale,
+            factor=amplitude[:, None] * evidence.factor / np.sqrt(scale),
+            nodes_standardised=evidence.nodes,
+            node_probabilities=node_mass / node_mass.sum(),
+            warnings=warnings,
+            history=history,
+        )
+
+    @property
+    def mixtures(self) -> GMMBatch:
+        return self.standardiser.mixtures_from_unit(self.mixtures_standardised)
+
+    @property
+    def effective_sample_size(self) -> float:
+        rows = np.abs(self.pair_weights.sum(axis=1))
+        return float(rows.sum() ** 2 / (rows @ rows))
+
+    @property
+    def max_components(self) -> int:
+        """Largest mixture size considered."""
+        return len(self.component_probabilities)
+
+    @single_threaded_blas()
+    def predict(self, X_new: Any, observed: bool = True) -> Prediction:
+        """Predictive distribution at each new point by itself.
+
+        Parameters
+        ----------
+        X_new : array, shape (M, D), or (M,) for D = 1
+        observed : bool
+            True: of a new observation, noise included; False: of the latent function.
+
+        Notes
+        -----
+        O(k N^2 (N + M) + k^2 M) for the k mixtures kept. Mixtures whose amplitudes sqrt(W_ii) add up to less than 1e-4 of
+        the whole are left out, always wholly: a pruned pair could make the density negative.
+        """
+        points = self.standardiser.inputs_to_unit(self._points(X_new))
+        rows = self._kept
+        gp = predict_gp(
+            self.mixtures_standardised[rows],
+            self.data_standardised.X,
+            self.data_standardised.y,
+            None,
+            points,
+            observed=observed,
+        )
+        prediction = combine_gaussians(
+            self.pair_weights[np.ix_(rows, rows)], gp.mean, gp.variance, factor=self.factor[rows]
+        )
+        return prediction.scaled(self.standardiser.y_mean, self.standardiser.y_scale)
+
+    @single_threaded_blas()
+    def joint_log_density(self, X_new: Any, y_new: Any) -> float:
+        """Log density of all new observations together.
+
+        Parameters
+        ----------
+        X_new : array, shape (M, D), or (M,) for D = 1
+        y_new : array, shape (M,)
+        """
+        X_new = self._points(X_new)
+        y_new = float_array(y_new, "y_new", ndim=1, dtype=np.float64)
+        if len(y_new) != len(X_new):
+            raise ValueError(f"y_new: {len(y_new)} values for {len(X_new)} points of X_new, expected as many")
+        rows = self._kept
+        gp = predict_gp(
+            self.mixtures_standardised[rows],
+            self.data_standardised.X,
+            self.data_standardised.y,
+            None,
+            self.standardiser.inputs_to_unit(X_new),
+            covariance="full",
+            observed=True,
+        )
+        joint = combine_gaussians_joint(
+            self.pair_weights[np.ix_(rows, rows)],
+            gp.mean,
+            gp.covariance,
+            self.standardiser.targets_to_unit(y_new),
+            factor=self.factor[rows],
+        )
+        return joint.log_density - self.standardiser.log_density_shift(len(y_new))
+
+    def kernel(self, lags: Any) -> Band:
+        """The kernel at `lags`, shape (L,) for D = 1 or (L, D), under the posterior; units of y squared."""
+        lags = float_array(lags, "lags", ndim=(1, 2), dtype=np.float64)
+        lags = lags[:, None] if lags.ndim == 1 else lags
+        if lags.shape[1] != self.data_standardised.n_dims:
+            raise ValueError(f"lags: {lags.shape[1]} columns, expected {self.data_standardised.n_dims}")
+
+        def values(g: GMMBatch, i: int) -> Array:
+            phase = 2.0 * np.pi * (g.means @ lags[i])
+            return g.weights * np.exp(-2.0 * np.pi**2 * (g.scales**2 @ lags[i] ** 2)) * np.cos(phase)
+
+        return self._band(len(lags), values)
+
+    def spectral_density(self, frequencies: Any, axis: int = 0) -> Band:
+        """Two-sided spectral density along input `axis` at `frequencies` (F,), in cycles per unit of x.
+
+        Units of y squared per cycle per unit of x; over all frequencies it integrates to the kernel at lag 0.
+        """
+        frequencies = float_array(frequencies, "frequencies", ndim=1, dtype=np.float64)
+        n_dims = self.data_standardised.n_dims
+        if not -n_dims <= axis < n_dims:
+            raise ValueError(f"axis: {axis}, expected an input dimension below {n_dims}")
+
+        def values(g: GMMBatch, i: int) -> Array:
+            mean, scale = g.means[:, axis], np.maximum(g.scales[:, axis], np.finfo(float).tiny)
+            both = sum(np.exp(-0.5 * ((frequencies[i] - sign * mean) / scale) ** 2) for sign in (1.0, -1.0))
+            return 0.5 * g.weights * both / (np.sqrt(2.0 * np.pi) * scale)
+
+        return self._band(len(frequencies), values)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything `load` needs to one .npz file, atomically."""
+        arrays: dict[str, Any] = {
+            "X": self.data_standardised.X,
+            "y": self.data_standardised.y,
+            "history": np.array([_row_values(row) for row in self.history]).reshape(-1, len(fields(HistoryRow))),
+            "warnings": np.array(self.warnings, dtype=np.str_),
+        }
+        for field in fields(Standardiser):
+            arrays[f"standardiser_{field.name}"] = np.asarray(getattr(self.standardiser, field.name))
+        for prefix, g in (("mixtures", self.mixtures_standardised), ("nodes", self.nodes_standardised)):
+            for field in fields(GMMBatch):
+                if getattr(g, field.name) is not None:
+                    arrays[f"{prefix}_{field.name}"] = getattr(g, field.name)
+        for name in _PLAIN:
+            arrays[name] = np.asarray(getattr(self, name))
+        save_arrays(path, arrays, kind=_ARCHIVE_KIND, version=_ARCHIVE_VERSION)
+
+    @cached_property
+    def _kept(self) -> Array:
+        """Indices of the mixtures that predictions use."""
+        amplitude = np.linalg.norm(self.factor, axis=1)
+        order = np.argsort(amplitude, kind="stable")
+        total = float(np.linalg.norm(self.factor.sum(axis=0)))
+        dropped = int(np.searchsorted(np.cumsum(amplitude[order]), _PRUNED_AMPLITUDE * total, side="right"))
+        return np.sort(order[min(dropped, len(order) - 1) :])
+
+    def _points(self, X_new: Any) -> Array:
+        points = float_array(X_new, "X_new", ndim=(1, 2), dtype=np.float64)
+        n_dims = self.data_standardised.n_dims
+        points = points[:, None] if points.ndim == 1 else points
+        if points.shape[1] != n_dims:
+            raise ValueError(f"X_new: shape {np.shape(X_new)}, expected (M, {n_dims})")
+        return points
+
+    def _band(self, count: int, values: Callable[[GMMBatch, int], Array]) -> Band:
+        """Mean and quantiles over the nodes that carry all but 1e-6 of the posterior."""
+        order = np.argsort(-self.node_probabilities, kind="stable")
+        carried = np.cumsum(self.node_probabilities[order])
+        rows = np.sort(order[: int(np.searchsorted(carried, 1.0 - 1e-6)) + 1])
+        g = self.standardiser.mixtures_from_unit(self.nodes_standardised[rows])
+        p = self.node_probabilities[rows] / self.node_probabilities[rows].sum()
+        mean, lower, upper = (np.empty(count) for _ in range(3))
+        for i in range(count):
+            by_mixture = np.add.reduceat(values(g, i), g.offsets[:-1])
+            mean[i] = p @ by_mixture
+            ranked = np.argsort(by_mixture, kind="stable")
+            below = np.cumsum(p[ranked])
+            picks = [ranked[min(int(np.searchsorted(below, q)), len(ranked) - 1)] for q in (0.05, 0.95)]
+            lower[i], upper[i] = by_mixture[picks]
+        return Band(mean, lower, upper)
+
+
+def load(path: str | os.PathLike[str]) -> Posterior:
+    """Read a posterior written by `Posterior.save`; nothing in the file is ever executed.
+
+    Raises
+    ------
+    DataError
+        If the file is not such a file, is truncated, or was written by a newer version.
+    """
+    arrays = load_arrays(path, kind=_ARCHIVE_KIND, version=_ARCHIVE_VERSION)
+    try:
+        batches = [
+            GMMBatch(**{f.name: arrays.get(f"{prefix}_{f.name}") for f in fields(GMMBatch)})
+            for prefix in ("mixtures", "nodes")
+        ]
+        scaling = {f.name: arrays[f"standardiser_{f.name}"] for f in fields(Standardiser)}
+        plain = {name: arrays[name] for name in _PLAIN}
+        return Posterior(
+            data_standardised=RegressionData.from_arrays(arrays["X"], arrays["y"]),
+            standardiser=Standardiser(**{k: v if v.ndim else float(v) for k, v in scaling.items()}),
+            mixtures_standardised=batches[0],
+            nodes_standardised=batches[1],
+            warnings=tuple(str(w) for w in arrays["warnings"]),
+            history=tuple(HistoryRow(int(r[0]), int(r[1]), *map(float, r[2:])) for r in arrays["history"]),
+            **{name: value if value.ndim else float(value) for name, value in plain.items()},
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise DataError(f"{path}: not a complete saved posterior ({error})") from None
+
+
+_PLAIN = (
+    "log_likelihoods",
+    "log_evidence",
+    "log_evidence_sd",
+    "component_probabilities",
+    "pair_weights",
+    "factor",
+    "node_probabilities",
+)
+
+
+def _row_values(row: HistoryRow) -> list[float]:
+    return [float(getattr(row, field.name)) for field in fields(HistoryRow)]

@@ -1,0 +1,345 @@
+"""The loop: draw, evaluate, refit, integrate, propose, until the budget is spent (MATH.md sections 4 to 8).
+
+The loop knows a reference measure q and values of f = likelihood * prior / q. It does not know whether q is the prior.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ._checks import Array, generator, integer, one_of, positive
+from .acquisition import ACQUISITIONS, Proposal, propose
+from .backends import single_threaded_blas, to_host
+from .data import RegressionData, Standardiser
+from .distances import Metric, gaussian_mmd2, gaussian_mmd2_vjp
+from .errors import BackendUnavailableError
+from .gmm import GMMBatch
+from .gp import predict_gp
+from .gram import gram
+from .integrals import Evidence, integrate
+from .latent import LogNormal
+from .likelihood import log_likelihood
+from .measure import PriorMeasure, ReferenceMeasure
+from .posterior import HistoryRow, Posterior
+from .prior import Draws, Prior
+from .surrogate import Surrogate
+
+_DEFAULT_MAX_COMPONENTS = 5
+
+Callback = Callable[[HistoryRow], Any]
+
+
+def marginalise(
+    X: Any,
+    y: Any,
+    *,
+    prior: Prior | None = None,
+    max_components: int | None = None,
+    budget: int | None = 500,
+    time_budget: float | None = None,
+    initial: int = 100,
+    batch_size: int = 20,
+    acquisition: str = "information",
+    proposals: str = "prior",
+    trend: str = "none",
+    nodes: int = 4096,
+    noise_variance: float | None = None,
+    standardise: bool = True,
+    device: str = "auto",
+    seed: int | np.random.Generator | None = None,
+    progress: bool = False,
+    callback: Callback | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Posterior:
+    """Marginalise a Gaussian process over spectral mixture kernels.
+
+    Parameters
+    ----------
+    X : array, shape (N, D), or (N,) for D = 1
+    y : array, shape (N,)
+    prior : Prior, optional
+        Of mixtures for standardised data; ``Prior.from_data(X)`` by default.
+    max_components : int, optional
+        Largest mixture of the default prior, 5 if not given; not to be given beside `prior`.
+    budget : int or None
+        Likelihood evaluations, a value with gradient counting as 3. None: as many as `time_budget` allows.
+    time_budget : float, optional
+        Seconds; no batch is started that is not expected to end in time. With both budgets, the first one met ends
+        the run.
+    initial : int
+        Evaluations at draws from the reference measure, before the first proposal.
+    batch_size : int
+        Evaluations between fits of the surrogate.
+    acquisition : {"information", "uncertainty", "random"}
+    proposals : {"prior"}
+        Where nodes and candidates come from.
+    trend : {"none"}
+    nodes : int
+        Quadrature nodes in all, shared in powers of two among the sizes.
+    noise_variance : float, optional
+        In the units of y squared; fixes the noise of a prior that leaves it free.
+    standardise : bool
+        False: `X` and `y` are taken as they are, and the prior speaks of them.
+    device : {"auto", "cpu"}
+    seed : int, Generator or None
+        The same seed, backend and `budget` give the same bits.
+    progress : bool
+        Show a progress bar on standard error.
+    callback : callable, optional
+        Called with each new `HistoryRow`; the run ends if it returns True.
+    checkpoint : None
+
+    Returns
+    -------
+    Posterior
+        After Ctrl-C too, of what was evaluated until then, unless nothing was.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For arguments out of range, naming them; ValueError if no drawn mixture has a finite likelihood.
+    BackendUnavailableError
+        For ``device="gpu"``.
+    """
+    data = RegressionData.from_arrays(X, y)
+    _refuse_what_is_not_here(proposals, trend, device, checkpoint)
+    one_of(acquisition, "acquisition", ACQUISITIONS)
+    limits = _Limits.checked(budget, time_budget, initial, batch_size)
+    integer(nodes, "nodes", minimum=1)
+    rng = generator(seed)
+    standardiser = Standardiser.from_data(data) if standardise else Standardiser.identity(data.n_dims)
+    scaled = RegressionData(standardiser.inputs_to_unit(data.X), standardiser.targets_to_unit(data.y))
+    prior = _chosen_prior(prior, max_components, data, noise_variance, standardiser, standardise)
+    measure: ReferenceMeasure = PriorMeasure(prior)
+
+    shift = standardiser.log_density_shift(data.n_points)
+    with _progress_bar(progress, limits) as bar:
+        run = _Run(scaled, measure, default_metric(prior), measure.draw(nodes, rng), shift)
+        try:
+            run.evaluate(measure.candidates(limits.initial, rng).mixtures)
+            while _report(run, bar, callback) and (size := limits.next_batch(run)):
+                known = run.known
+                proposal = propose(acquisition, known.surrogate, known.evidence, measure, size, rng)
+                run.failed_starts += proposal.n_dropped + proposal.n_abnormal
+                run.evaluate(proposal.mixtures)
+        except KeyboardInterrupt:
+            if run.state is None:
+                raise
+            run.interrupted = True
+    return run.posterior(standardiser, prior.max_components)
+
+
+def _report(run: _Run, bar: Any, callback: Callback | None) -> bool:
+    """Show and hand out the newest row; False if the callback wants to stop."""
+    row = run.known.history[-1]
+    bar.set_postfix_str(f"log evidence {row.log_evidence:.2f} ± {row.log_evidence_sd:.2f}", refresh=False)
+    bar.update(row.cost - bar.n)
+    return callback is None or callback(row) is not True
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """When to stop, and how much to evaluate at a time."""
+
+    budget: int | None
+    seconds: float | None
+    initial: int
+    batch_size: int
+
+    @classmethod
+    def checked(cls, budget: Any, time_budget: Any, initial: Any, batch_size: Any) -> _Limits:
+        if budget is None and time_budget is None:
+            raise ValueError("budget: None beside time_budget=None, expected at least one of them")
+        if budget is not None:
+            budget = integer(budget, "budget", minimum=1)
+        if time_budget is not None:
+            time_budget = positive(time_budget, "time_budget")
+        initial = integer(initial, "initial", minimum=1)
+        initial = initial if budget is None else min(initial, budget)
+        return cls(budget, time_budget, initial, integer(batch_size, "batch_size", minimum=1))
+
+    def next_batch(self, run: _Run) -> int:
+        """Evaluations of the next batch; 0 to stop."""
+        size = self.batch_size if self.budget is None else min(self.batch_size, self.budget - run.cost)
+        if self.seconds is not None and run.seconds + run.last_batch_seconds > self.seconds:
+            return 0
+        return size
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a run knows after a batch; the parts belong together."""
+
+    surrogate: Surrogate
+    evidence: Evidence
+    log_likelihoods: Array
+    history: tuple[HistoryRow, ...]
+
+
+class _Run:
+    """A run in progress. Its state is replaced in one assignment, so that an interrupt finds it whole at any moment."""
+
+    def __init__(
+        self, data: RegressionData, measure: ReferenceMeasure, metric: Metric, nodes: Draws, log_density_shift: float
+    ) -> None:
+        self.data, self.measure, self.metric, self.nodes = data, measure, metric, nodes
+        self.shift = log_density_shift
+        self.start = time.perf_counter()
+        self.last_batch_seconds = 0.0
+        self.failed_starts = 0
+        self.interrupted = False
+        self.state: _State | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.perf_counter() - self.start
+
+    @property
+    def known(self) -> _State:
+        """The state, once there is one."""
+        assert self.state is not None
+        return self.state
+
+    @property
+    def cost(self) -> int:
+        """Likelihoods evaluated; a value with gradient would count as 3."""
+        return 0 if self.state is None else self.state.history[-1].cost
+
+    @single_threaded_blas()
+    def evaluate(self, mixtures: GMMBatch) -> None:
+        """Evaluate a batch and bring surrogate and evidence up to date."""
+        begin = self.seconds
+        values = to_host(log_likelihood(mixtures, self.data.X, self.data.y).value)
+        log_f = values + to_host(self.measure.log_density_ratio(mixtures))
+        log_likelihoods, history = values, ()
+        if self.state is None:
+            if not (log_f > -np.inf).any():
+                raise ValueError("y: no drawn mixture has a finite likelihood; is the noise variance too small?")
+            surrogate = Surrogate.fit(mixtures, log_f, metric=self.metric)
+        else:
+            surrogate = self.state.surrogate.extend(mixtures, log_f).refit()
+            log_likelihoods = np.concatenate([self.state.log_likelihoods, values])
+            history = self.state.history
+        evidence = integrate(surrogate, self.nodes.mixtures, self.nodes.weights)
+        row = HistoryRow(
+            evaluations=len(log_likelihoods),
+            cost=self.cost + len(values),
+            seconds=self.seconds,
+            log_evidence=evidence.log_evidence - self.shift,
+            log_evidence_sd=evidence.log_evidence_sd,
+            best_log_likelihood=float(log_likelihoods.max()) - self.shift,
+        )
+        self.last_batch_seconds = self.seconds - begin
+        self.state = _State(surrogate, evidence, log_likelihoods, (*history, row))
+
+    def posterior(self, standardiser: Standardiser, max_components: int) -> Posterior:
+        known = self.known
+        return Posterior.from_quadrature(
+            self.data,
+            standardiser,
+            known.surrogate,
+            known.evidence,
+            known.log_likelihoods,
+            max_components,
+            tuple(self._warnings(known)),
+            known.history,
+        )
+
+    def _warnings(self, known: _State) -> Iterator[str]:
+        count = len(known.log_likelihoods)
+        failures = int((known.log_likelihoods == -np.inf).sum())
+        f = np.exp(known.surrogate.log_values - known.surrogate.log_offset)
+        effective = float(f.sum() ** 2 / (f @ f))
+        if self.interrupted:
+            yield f"interrupted after {count} evaluations; the result rests on those"
+        if failures:
+            yield f"{failures} of {count} mixtures had a singular covariance and count as likelihood 0"
+        if self.failed_starts:
+            yield f"{self.failed_starts} searches for the next batch ended abnormally; the best point they saw was used"
+        if known.surrogate.at_bound:
+            yield "the surrogate's length ended at a bound of its range: the evaluations hardly inform it"
+        if count >= 20 and effective < 0.02 * count:
+            yield (
+                f"the likelihood rests on {effective:.1f} of {count} evaluations: the evidence may be far too low, and its "
+                "sd, which is the surrogate's own, far too small"
+            )
+
+
+def _refuse_what_is_not_here(proposals: Any, trend: Any, device: Any, checkpoint: Any) -> None:
+    one_of(proposals, "proposals", ("prior",))
+    one_of(trend, "trend", ("none",))
+    if one_of(device, "device", ("auto", "cpu", "gpu")) == "gpu":
+        raise BackendUnavailableError("device='gpu': the CUDA backend is not part of this version; use 'cpu' or 'auto'")
+    if checkpoint is not None:
+        raise ValueError("checkpoint: expected None, this version cannot write checkpoints")
+
+
+def _chosen_prior(
+    prior: Prior | None,
+    max_components: int | None,
+    data: RegressionData,
+    noise_variance: float | None,
+    standardiser: Standardiser,
+    standardise: bool,
+) -> Prior:
+    if prior is None:
+        count = _DEFAULT_MAX_COMPONENTS if max_components is None else max_components
+        prior = Prior.from_data(data.X, max_components=count, standardise=standardise)
+    elif max_components is not None:
+        raise ValueError("max_components: given beside prior, which has its own; expected one of the two")
+    elif prior.n_dims != data.n_dims:
+        raise ValueError(f"prior: made for {prior.n_dims} inputs, X has {data.n_dims}")
+    if noise_variance is None:
+        return prior
+    wanted = positive(noise_variance, "noise_variance") / standardiser.y_scale**2
+    if not isinstance(prior.noise_variance, LogNormal) and not np.isclose(wanted, prior.noise_variance, rtol=1e-9):
+        raise ValueError(
+            f"noise_variance: {noise_variance}, which is {wanted} for standardised y, but prior fixes it at "
+            f"{prior.noise_variance}"
+        )
+    return replace(prior, noise_variance=wanted)
+
+
+def default_metric(prior: Prior) -> Metric:
+    """The distance between mixtures that suits a prior.
+
+    Reflected where means take every sign; with terms for noise and mass where the prior leaves them free, weighted so
+    that one prior standard deviation of their logarithm counts a tenth of the prior spread of the frequencies.
+    """
+    unit = 0.1 * float(np.linalg.norm(prior.mean_sd))
+    weights = {
+        name: unit / value.log_sd
+        for name, value in (("noise_weight", prior.noise_variance), ("mass_weight", prior.mass))
+        if isinstance(value, LogNormal)
+    }
+    return Metric(reflect=not prior.fold, **weights)
+
+
+@contextmanager
+def _progress_bar(show: bool, limits: _Limits) -> Iterator[Any]:
+    from tqdm import tqdm
+
+    with tqdm(total=limits.budget, unit="likelihood", disable=not show) as bar:
+        yield bar
+
+
+def warm_up() -> None:
+    """Compile everything ahead, or load it from the disk cache: the first real call is then as fast as the others."""
+    X, y = np.linspace(0.0, 1.0, 12), np.sin(np.arange(12.0))
+    post = marginalise(X, y, budget=12, initial=8, batch_size=4, nodes=32, seed=0)
+    post.predict(X[:2]).quantile(0.5)
+    post.joint_log_density(X[:2], y[:2])
+    g = post.mixtures_standardised[:2]
+    gaussian_mmd2_vjp(g, g, gaussian_mmd2(g, bandwidth=1.0), bandwidth=1.0)
+    for phase in ("joint", "per_axis"):
+        log_likelihood(g, X, y, grad=True, phase=phase)
+        gram(g, X, X[:2], phase=phase)
+        predict_gp(g, X, y, None, X[:2], phase=phase)

@@ -1,0 +1,321 @@
+"""The loop: budgets, units, seeds, interruption, limits of the data, evidence of small problems."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import maskerade_fast as mf
+from maskerade_fast import quadrature
+
+FIXTURES = {f["name"]: f for f in json.loads((Path(__file__).parent / "golden" / "evidence.json").read_text())}
+AIRLINE = Path(__file__).parents[1] / "examples" / "airline.csv"
+QUICK = {"budget": 30, "initial": 20, "batch_size": 5, "nodes": 64, "max_components": 2}
+
+
+def waves(n: int = 25) -> tuple[np.ndarray, np.ndarray]:
+    x = np.linspace(0.0, 1.0, n)
+    return x, np.sin(2 * np.pi * 3 * x) + 0.3 * np.cos(2 * np.pi * 7 * x)
+
+
+def fit(**settings):
+    return mf.marginalise(*waves(), **{**QUICK, "seed": 3, **settings})
+
+
+@pytest.fixture(scope="module")
+def post():
+    return fit()
+
+
+def test_result_is_whole(post):
+    assert len(post.mixtures) == len(post.log_likelihoods) == 30
+    assert post.component_probabilities.shape == (2,)
+    np.testing.assert_allclose(post.component_probabilities.sum(), 1.0)
+    assert (post.component_probabilities >= 0).all()
+    np.testing.assert_allclose(post.pair_weights.sum(), 1.0)
+    assert np.linalg.eigvalsh(post.pair_weights).min() > -1e-10 * np.abs(post.pair_weights).max()
+    np.testing.assert_allclose(post.factor @ post.factor.T, post.pair_weights, atol=1e-8 * post.pair_weights.max())
+    assert post.log_evidence_sd > 0
+    assert post.effective_sample_size > 0
+    assert [row.evaluations for row in post.history] == [20, 25, 30]
+    assert post.history[-1].cost == 30
+    assert post.history[-1].log_evidence == post.log_evidence
+    assert post.history[-1].best_log_likelihood == post.log_likelihoods.max()
+    assert all(b.seconds > a.seconds for a, b in zip(post.history, post.history[1:], strict=False))
+
+
+def test_log_likelihoods_are_the_mixtures_in_user_units():
+    x, y = waves()
+    x, y = 1950 + 12 * x, 10 * y + 3
+    post = mf.marginalise(x, y, **QUICK, seed=3)
+    direct = mf.log_likelihood(post.mixtures, x, y - y.mean()).value
+    np.testing.assert_allclose(post.log_likelihoods, direct, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n_dims", [1, 2])
+def test_units(n_dims, rng):
+    """Targets times 10 plus 3, inputs shifted and stretched: the same answer in other units."""
+    X = rng.uniform(size=(20, n_dims))
+    y = np.sin(5 * X.sum(axis=1)) + 0.1 * rng.normal(size=20)
+    stretch, shift = np.array([4.0, 0.5])[:n_dims], np.array([-3.0, 64.0])[:n_dims]
+    X_new, y_new = X[:4] + 0.03, y[:4]
+    a = mf.marginalise(X, y, **QUICK, seed=1)
+    b = mf.marginalise(X * stretch + shift, 10 * y + 3, **QUICK, seed=1)
+    log10 = np.log(10.0)
+    np.testing.assert_allclose(b.log_evidence, a.log_evidence - 20 * log10, atol=1e-4)
+    np.testing.assert_allclose(b.log_evidence_sd, a.log_evidence_sd, rtol=1e-3)
+    np.testing.assert_allclose(b.component_probabilities, a.component_probabilities, atol=1e-4)
+    np.testing.assert_allclose(b.mixtures[:20].means, a.mixtures[:20].means / stretch, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(b.mixtures[:20].scales, a.mixtures[:20].scales / stretch, rtol=1e-6)
+    np.testing.assert_allclose(b.mixtures[:20].weights, a.mixtures[:20].weights * 100, rtol=1e-6)
+    noises = [m.mixtures[:20].noise_variances for m in (a, b)]
+    np.testing.assert_allclose(noises[1], noises[0] * 100, rtol=1e-6)
+    p, q = a.predict(X_new), b.predict(X_new * stretch + shift)
+    np.testing.assert_allclose(q.mean, 10 * p.mean + 3, rtol=1e-4)
+    np.testing.assert_allclose(q.variance, 100 * p.variance, rtol=1e-3)
+    np.testing.assert_allclose(q.log_density(10 * y_new + 3), p.log_density(y_new) - log10, atol=1e-3)
+    np.testing.assert_allclose(q.quantile(0.9), 10 * p.quantile(0.9) + 3, rtol=1e-3)
+    joints = [a.joint_log_density(X_new, y_new), b.joint_log_density(X_new * stretch + shift, 10 * y_new + 3)]
+    np.testing.assert_allclose(joints[1], joints[0] - 4 * log10, atol=1e-3)
+    lag = 0.1 * np.ones((1, n_dims))
+    np.testing.assert_allclose(b.kernel(lag * stretch).mean, 100 * a.kernel(lag).mean, rtol=1e-3)
+    f = np.array([1.0, 3.0])
+    np.testing.assert_allclose(
+        b.spectral_density(f / stretch[0]).mean, 100 * stretch[0] * a.spectral_density(f).mean, rtol=1e-3
+    )
+
+
+def test_standardise_off_takes_the_numbers_as_they_are():
+    x, y = waves()
+    y = (y - y.mean()) / y.std()
+    on, off = (mf.marginalise(x, y, **QUICK, seed=2, standardise=s) for s in (True, False))
+    np.testing.assert_allclose(on.log_evidence, off.log_evidence, atol=1e-6)
+
+
+def test_same_seed_same_bits_whatever_the_threads(post):
+    import numba
+
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    again, other = fit(), fit(seed=4)
+    generator = fit(seed=np.random.default_rng(3))
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        alone = fit()
+    finally:
+        numba.set_num_threads(before)
+    for same in (again, generator, alone):
+        assert same.log_evidence == post.log_evidence
+        np.testing.assert_array_equal(same.mixtures.means, post.mixtures.means)
+        np.testing.assert_array_equal(same.pair_weights, post.pair_weights)
+    assert other.log_evidence != post.log_evidence
+    np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
+
+
+@pytest.mark.parametrize("acquisition", ["uncertainty", "random"])
+def test_other_acquisitions(acquisition):
+    post = fit(acquisition=acquisition)
+    assert len(post.mixtures) == 30
+    assert np.isfinite(post.log_evidence)
+
+
+def test_budget_smaller_than_the_design_or_not_a_multiple():
+    assert len(fit(budget=7).mixtures) == 7
+    assert [row.evaluations for row in fit(budget=28).history] == [20, 25, 28]
+    assert len(fit(budget=1).mixtures) == 1
+
+
+def test_time_budget_ends_the_run():
+    start = time.perf_counter()
+    post = fit(budget=None, time_budget=1.5)
+    assert time.perf_counter() - start < 3.0
+    assert len(post.history) > 1
+
+
+def test_callback_sees_every_row_and_can_stop():
+    rows = []
+
+    def stop_at_25(row):
+        rows.append(row)
+        return row.evaluations >= 25
+
+    post = fit(callback=stop_at_25)
+    assert [row.evaluations for row in rows] == [20, 25]
+    assert tuple(rows) == post.history
+
+
+def test_interrupt_returns_what_there_is(monkeypatch):
+    calls = []
+
+    def interrupted(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    real = quadrature.log_likelihood
+    monkeypatch.setattr(quadrature, "log_likelihood", interrupted)
+    post = fit()
+    assert len(post.mixtures) == 25
+    assert any("interrupted" in w for w in post.warnings)
+    assert np.isfinite(post.predict(waves()[0][:3]).mean).all()
+    calls[:] = [1, 1]
+    with pytest.raises(KeyboardInterrupt):
+        fit()
+
+
+def test_progress_bar_reports_on_standard_error(capsys):
+    fit(progress=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "30/30" in err
+    assert "log evidence" in err
+
+
+def test_the_measure_is_a_value(monkeypatch):
+    """With any other reference measure, f is L * prior / q: a measure of half the density gives the same evidence."""
+
+    class Halved(quadrature.PriorMeasure):
+        def log_density_ratio(self, mixtures):
+            return np.full(len(mixtures), np.log(2.0))
+
+    plain = fit()
+    monkeypatch.setattr(quadrature, "PriorMeasure", Halved)
+    np.testing.assert_allclose(fit().log_evidence, plain.log_evidence + np.log(2.0), atol=1e-9)
+
+
+def test_noise_and_prior_arguments():
+    x, y = waves()
+    fixed = fit(noise_variance=0.01)
+    np.testing.assert_allclose(fixed.mixtures.noise_variances, 0.01, rtol=1e-12)
+    prior = mf.Prior.paper(x, max_components=2, noise_variance=0.01 / y.var())
+    settings = {k: v for k, v in QUICK.items() if k != "max_components"}
+    same = mf.marginalise(x, y, prior=prior, noise_variance=0.01, **settings, seed=3)
+    np.testing.assert_allclose(same.mixtures.noise_variances, 0.01, rtol=1e-9)
+    with pytest.raises(ValueError, match="noise_variance"):
+        mf.marginalise(x, y, prior=prior, noise_variance=0.02, **settings)
+    with pytest.raises(ValueError, match="max_components"):
+        mf.marginalise(x, y, prior=prior, **QUICK)
+    with pytest.raises(ValueError, match="prior: made for 1 inputs, X has 2"):
+        mf.marginalise(np.c_[x, x], y, prior=prior, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"acquisition": "best"}, ValueError, "acquisition: 'best', expected one of"),
+        ({"proposals": "laplace"}, ValueError, "proposals"),
+        ({"trend": "linear"}, ValueError, "trend"),
+        ({"checkpoint": "a.npz"}, ValueError, "checkpoint"),
+        ({"device": "gpu"}, mf.BackendUnavailableError, "gpu"),
+        ({"device": "tpu"}, ValueError, "device"),
+        ({"budget": 0}, ValueError, "budget"),
+        ({"budget": 1.5}, TypeError, "budget"),
+        ({"budget": None}, ValueError, "budget"),
+        ({"time_budget": -1.0}, ValueError, "time_budget"),
+        ({"initial": 0}, ValueError, "initial"),
+        ({"batch_size": 0}, ValueError, "batch_size"),
+        ({"nodes": 0}, ValueError, "nodes"),
+        ({"max_components": 0}, ValueError, "max_components"),
+        ({"noise_variance": 0.0}, ValueError, "noise_variance"),
+        ({"seed": -1}, ValueError, "seed"),
+        ({"seed": "a"}, TypeError, "seed"),
+    ],
+)
+def test_bad_arguments_raise_by_name(settings, error, message):
+    with pytest.raises(error, match=message):
+        fit(**settings)
+
+
+@pytest.mark.parametrize("y", [[2.0, 2.0, 2.0, 2.0], [0.0, 0.0, 0.0, 0.0]])
+def test_constant_target(y):
+    """CASES C04: the mean is exactly the constant, the spread is positive away from the data."""
+    post = mf.marginalise([0.0, 1.0, 2.0, 3.0], y, **QUICK, seed=0)
+    prediction = post.predict([0.5, 10.0])
+    assert (prediction.mean == y[0]).all()
+    assert (prediction.variance > 0).all()
+
+
+def test_one_and_two_rows():
+    post = mf.marginalise([0.0], [2.0], **QUICK, seed=0)
+    assert (post.predict([0.0, 5.0]).mean == 2.0).all()
+    two = mf.marginalise([0.0, 1.0], [1.0, -1.0], **QUICK, seed=0)
+    assert np.isfinite(two.log_evidence)
+
+
+def test_lists_integers_and_float32_are_data(rng):
+    x = list(range(12))
+    y = [1, 4, 2, 8, 5, 7, 1, 4, 2, 8, 5, 7]
+    reference = mf.marginalise(np.array(x, float), np.array(y, float), **QUICK, seed=0).log_evidence
+    assert mf.marginalise(x, y, **QUICK, seed=0).log_evidence == reference
+    assert mf.marginalise(np.float32(x), np.float32(y), **QUICK, seed=0).log_evidence == reference
+
+
+def test_save_and_load(post, tmp_path):
+    path = tmp_path / "model.npz"
+    post.save(path)
+    loaded = mf.load(path)
+    x = np.linspace(-0.1, 1.1, 7)
+    np.testing.assert_array_equal(loaded.predict(x).mean, post.predict(x).mean)
+    np.testing.assert_array_equal(loaded.predict(x).quantile(0.1), post.predict(x).quantile(0.1))
+    assert loaded.joint_log_density(x, x) == post.joint_log_density(x, x)
+    np.testing.assert_array_equal(loaded.kernel(x).lower, post.kernel(x).lower)
+    assert loaded.history == post.history
+    assert loaded.warnings == post.warnings
+    for name in ("log_evidence", "log_evidence_sd", "effective_sample_size"):
+        assert getattr(loaded, name) == getattr(post, name)
+
+
+def test_load_refuses_what_is_not_a_posterior(post, tmp_path):
+    path = tmp_path / "model.npz"
+    post.save(path)
+    (tmp_path / "cut.npz").write_bytes(path.read_bytes()[:-200])
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    for name in ("cut.npz", "other.npz", "absent.npz"):
+        with pytest.raises(mf.DataError) as error:
+            mf.load(tmp_path / name)
+        assert "\n" not in str(error.value)
+
+
+def test_joint_and_pointwise_agree_at_one_point(post):
+    x, y = np.array([0.37]), np.array([0.4])
+    np.testing.assert_allclose(post.joint_log_density(x, y), post.predict(x).log_density(y)[0], rtol=1e-8)
+
+
+def test_pruning_drops_little(post):
+    """The mixtures left out change the predictive density by less than their stated share."""
+    x, y = np.linspace(0, 1, 9), waves(9)[1]
+    kept = post.predict(x).log_density(y)
+    everything = type(post)(**{**post.__dict__, "_kept": None} if False else _fields(post))
+    object.__setattr__(everything, "_kept", np.arange(len(post.mixtures)))
+    np.testing.assert_allclose(kept, everything.predict(x).log_density(y), atol=1e-3)
+
+
+def _fields(post):
+    return {name: getattr(post, name) for name in type(post).__dataclass_fields__}
+
+
+def test_kernel_and_spectral_density_are_a_transform_pair(post):
+    f = np.linspace(-60, 60, 24001)
+    density = post.spectral_density(f)
+    step = f[1] - f[0]
+    np.testing.assert_allclose(density.mean.sum() * step, post.kernel([0.0]).mean, rtol=1e-4)
+    lag = 0.13
+    transform = (density.mean * np.cos(2 * np.pi * f * lag)).sum() * step
+    np.testing.assert_allclose(transform, post.kernel([lag]).mean, rtol=1e-3, atol=1e-4)
+    assert (density.lower <= density.upper).all()
+
+
+def scaled_fixture(name: str) -> tuple[np.ndarray, np.ndarray, mf.Prior]:
+    f = FIXTURES[name]
+    if "X" in f:
+        x, y = np.array(f["X"]), np.array(f["y"])
+    else:
+        x, y = np.loadtxt(AIRLINE, delimiter=",", skiprows=1).T
+        x, y = (x - x.min()) / (x.max() - x.min()), (y - y.mean()) / y.std()
+    prior = mf.Prior.paper(x, max_components=f["max_components"], noise_variance=f["noise_variance"])
+    return x, y, prior
