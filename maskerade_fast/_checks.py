@@ -1,6 +1,7 @@
 """Checks at the public door: every message names the argument, what was expected and what came.
 
-Arrays leave here native-endian, C-contiguous and float64 or float32, so that everything below can trust them.
+Arrays leave here native-endian, C-contiguous, aligned, writable and float64 or float32: one type for compiled
+code, and everything below can trust them.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-_INTEGER_KINDS = "iub"
-
 
 def float_array(
     value: Any,
@@ -23,7 +22,7 @@ def float_array(
     dtype: np.dtype[Any] | type | None = None,
     allow: str = "",
 ) -> Array:
-    """Convert `value` to a native C-contiguous floating array and check it.
+    """Convert `value` to a floating array and check it; nothing is copied that is as wanted already.
 
     Parameters
     ----------
@@ -34,30 +33,43 @@ def float_array(
         Dimensions accepted.
     dtype : float32 or float64, optional
         Wanted type; by default float32 stays float32 and everything else becomes float64.
-    allow : str
-        ``"-inf"`` accepts minus infinity; by default every entry must be finite.
+    allow : {"", "-inf", "any"}
+        Every entry must be finite; ``"-inf"`` accepts minus infinity too, ``"any"`` leaves them to the caller.
 
     Raises
     ------
     TypeError
         For complex, object, text and date arrays.
     ValueError
-        For a wrong number of dimensions, or NaN or infinity, naming the first index.
+        For a wrong number of dimensions, lists of unequal lengths, NaN or infinity, naming the first index.
     """
-    array = np.asarray(value)
-    if array.dtype.kind in _INTEGER_KINDS or array.size == 0 and array.dtype.kind == "f":
-        array = array if array.dtype.kind == "f" else array.astype(np.float64)
-    if array.dtype.kind != "f":
-        raise TypeError(f"{name}: expected real numbers, got an array of dtype {array.dtype}")
+    array = plain_array(value, name)
     if dtype is None:
-        dtype = np.float32 if array.dtype.itemsize == 4 else np.float64
-    array = np.ascontiguousarray(array, dtype=dtype) if array.ndim else np.asarray(array, dtype=dtype)
+        dtype = np.float32 if is_float32(array) else np.float64
+    array = np.require(array, dtype=dtype, requirements=["C", "A", "W"])
     wanted = (ndim,) if isinstance(ndim, int) else ndim
     if array.ndim not in wanted:
         expected = " or ".join(f"{n}-D" for n in wanted)
         raise ValueError(f"{name}: expected a {expected} array, got shape {array.shape}")
-    check_finite(array, name, allow=allow)
+    if allow != "any":
+        check_finite(array, name, allow=allow)
     return array
+
+
+def plain_array(value: Any, name: str) -> Array:
+    """`value` as a NumPy array of real numbers of whatever type, or TypeError."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected a rectangular array ({error})") from None
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name}: expected real numbers, got an array of dtype {array.dtype}")
+    return array
+
+
+def is_float32(array: Array) -> bool:
+    """True for float32 of either byte order."""
+    return array.dtype.kind == "f" and array.dtype.itemsize == 4
 
 
 def check_finite(array: Array, name: str, *, allow: str = "") -> None:

@@ -1,7 +1,7 @@
 """Ragged batches of spectral mixtures: mixtures of different sizes side by side in flat arrays.
 
-Mixture b owns the components ``offsets[b]:offsets[b + 1]`` of `weights` (J,), `means` (J, D) and `scales` (J, D);
-MATH.md section 1 gives its spectral density and kernel.
+Mixture b owns the components ``offsets[b]:offsets[b + 1]`` of `weights` (J,), `means` (J, D) and `scales`
+(J, D); MATH.md section 1 gives its spectral density and kernel.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array
+from ._checks import Array, float_array, is_float32, plain_array
 from .backends import array_namespace, is_cupy, to_host
 from .errors import BackendUnavailableError
 
@@ -55,31 +55,39 @@ class GMMBatch:
     def __post_init__(self) -> None:
         array_namespace(*self._arrays())  # refuses a mixture of devices
         if is_cupy(self.weights):
-            raise BackendUnavailableError("GMMBatch: CuPy arrays need the CUDA backend, not part of this version")
+            raise BackendUnavailableError(
+                "GMMBatch: CuPy arrays need the CUDA backend, not part of this version"
+            )
         offsets = _checked_offsets(self.offsets)
-        parts = [np.asarray(a) for a in (self.weights, self.means, self.scales)]
-        dtype = np.float32 if all(p.dtype.kind == "f" and p.dtype.itemsize == 4 for p in parts) else np.float64
-        weights = float_array(parts[0], "weights", ndim=1, dtype=dtype)
-        means = float_array(parts[1], "means", ndim=2, dtype=dtype)
-        scales = float_array(parts[2], "scales", ndim=2, dtype=dtype)
+        parts = [plain_array(getattr(self, name), name) for name in ("weights", "means", "scales")]
+        dtype = np.float32 if all(map(is_float32, parts)) else np.float64
+        weights = float_array(parts[0], "weights", ndim=1, dtype=dtype, allow="any")
+        means = float_array(parts[1], "means", ndim=2, dtype=dtype, allow="any")
+        scales = float_array(parts[2], "scales", ndim=2, dtype=dtype, allow="any")
         if means.shape[1] < 1:
             raise ValueError(f"means: shape {means.shape}, expected (J, D) with D >= 1")
         for name, array in (("weights", weights), ("means", means), ("scales", scales)):
-            if array.shape != ((len(weights),) if array.ndim == 1 else means.shape) or len(array) != offsets[-1]:
+            if (
+                array.shape != ((len(weights),) if array.ndim == 1 else means.shape)
+                or len(array) != offsets[-1]
+            ):
                 raise ValueError(
                     f"{name}: shape {array.shape}, expected {offsets[-1]} components as offsets[-1] says, "
                     "and equal shapes of means and scales"
                 )
-        _check_non_negative(weights, "weights", offsets)
-        _check_non_negative(scales, "scales", offsets)
+        _check_entries(np.isfinite(means), means, "means", offsets, "a finite number")
+        for name, array in (("weights", weights), ("scales", scales)):
+            good = (array >= 0) & (array < np.inf)  # False for NaN
+            _check_entries(good, array, name, offsets, "a finite number >= 0")
         noise = self.noise_variances
         if noise is not None:
-            noise = float_array(noise, "noise_variances", ndim=1, dtype=dtype)
+            noise = float_array(noise, "noise_variances", ndim=1, dtype=dtype, allow="any")
             if noise.shape != (len(offsets) - 1,):
                 raise ValueError(f"noise_variances: shape {noise.shape}, expected ({len(offsets) - 1},)")
-            if (noise < 0).any():
-                b = int(np.argmax(noise < 0))
-                raise ValueError(f"noise_variances of mixture {b}: {noise[b]}, expected >= 0")
+            bad = ~((noise >= 0) & (noise < np.inf))
+            if bad.any():
+                b = int(np.argmax(bad))
+                raise ValueError(f"noise_variances of mixture {b}: {noise[b]}, expected a finite number >= 0")
         values = (offsets, weights, means, scales, noise)
         for name, value in zip(self.__dataclass_fields__, values, strict=True):
             object.__setattr__(self, name, value)
@@ -102,30 +110,33 @@ class GMMBatch:
         Raises
         ------
         ValueError
-            If a mixture's arrays disagree in length, or mixtures in D; if the list is empty (D would be unknown:
-            build an empty batch from arrays).
+            If a mixture's arrays disagree in length, or mixtures in D; if the list is empty (D would be
+            unknown: build an empty batch from arrays).
         """
         if len(mixtures) == 0:
             raise ValueError("mixtures: empty, expected at least one (weights, means, scales)")
-        parts: list[list[Array]] = [[], [], []]
+        names = ("weights", "means", "scales")
+        parts: dict[str, list[Array]] = {name: [] for name in names}
+        D = 0
         for b, mixture in enumerate(mixtures):
             if len(mixture) != 3:
                 raise ValueError(f"mixtures[{b}]: {len(mixture)} entries, expected (weights, means, scales)")
-            weights = np.atleast_1d(np.asarray(mixture[0]))
-            columns = [np.asarray(a) for a in mixture[1:]]
-            columns = [a.reshape(-1, 1) if a.ndim < 2 else a for a in columns]
-            for name, array in (("means", columns[0]), ("scales", columns[1])):
-                if array.ndim != 2 or weights.ndim != 1 or len(array) != len(weights):
+            arrays = [
+                plain_array(a, f"mixtures[{b}]: {name}") for name, a in zip(names, mixture, strict=True)
+            ]
+            shape = arrays[0].shape
+            D = D or (arrays[1].shape[1] if arrays[1].ndim == 2 else 1)
+            for name, array in zip(names, arrays, strict=True):
+                columns = array.reshape(-1, 1) if name != "weights" and array.ndim == 1 else array
+                if len(shape) != 1 or columns.shape != (shape if name == "weights" else (*shape, D)):
                     raise ValueError(
-                        f"mixtures[{b}]: {name} of shape {array.shape} beside weights of shape {weights.shape}, "
-                        "expected (n, D) beside (n,)"
+                        f"mixtures[{b}]: {name} of shape {array.shape} beside weights of shape {shape}, "
+                        f"expected means and scales (n, {D}) beside weights (n,)"
                     )
-                if array.shape[1] != columns[0].shape[1] or parts[1] and array.shape[1] != parts[1][0].shape[1]:
-                    raise ValueError(f"mixtures[{b}]: {name} have {array.shape[1]} dimensions, others another number")
-            for part, array in zip(parts, (weights, *columns), strict=True):
-                part.append(array)
-        offsets = np.cumsum([0] + [len(w) for w in parts[0]], dtype=np.int64)
-        return cls(offsets, *(np.concatenate(part) for part in parts), noise_variances)
+                parts[name].append(columns)
+        offsets = np.cumsum([0] + [len(w) for w in parts["weights"]], dtype=np.int64)
+        joined = {name: np.concatenate(part) for name, part in parts.items()}
+        return cls(offsets, **joined, noise_variances=noise_variances)
 
     @property
     def n_mixtures(self) -> int:
@@ -167,11 +178,14 @@ class GMMBatch:
 
     def __getitem__(self, index: Any) -> GMMBatch:
         """``g[i]`` is a batch of one; a slice, index array or mask picks several, in that order."""
-        rows = np.arange(self.n_mixtures)[index]
-        return self._take(np.atleast_1d(rows))
+        rows = np.atleast_1d(np.arange(self.n_mixtures)[index])
+        if rows.ndim > 1:
+            raise IndexError(f"index: shape {rows.shape}, expected one dimension")
+        return self._take(rows)
 
     def __repr__(self) -> str:
-        return f"GMMBatch(n_mixtures={len(self)}, n_components={len(self.weights)}, n_dims={self.n_dims}, dtype={self.dtype})"
+        sizes = f"n_mixtures={len(self)}, n_components={len(self.weights)}, n_dims={self.n_dims}"
+        return f"GMMBatch({sizes}, dtype={self.dtype})"
 
     def _take(self, rows: Array) -> GMMBatch:
         counts = self.n_components[rows]
@@ -196,7 +210,8 @@ class GMMBatch:
 class GMMGradient:
     """Gradient of a scalar (or of one scalar a mixture) with respect to the arrays of a GMMBatch.
 
-    `weights` (J,), `means` (J, D), `scales` (J, D) line up with the batch; `noise_variance` is (B,), (B, N), or None.
+    `weights` (J,), `means` (J, D) and `scales` (J, D) line up with the batch; `noise_variance`, (B,) or
+    (B, N), is None where there is none to differentiate in.
     """
 
     weights: Array
@@ -220,14 +235,13 @@ def concat(batches: Sequence[GMMBatch]) -> GMMBatch:
         raise ValueError(f"batches: dimensions {[g.n_dims for g in batches]}, expected equal ones")
     if len({g.noise_variances is None for g in batches}) > 1:
         raise ValueError("batches: some carry noise_variances and some do not, expected all or none")
-    starts = np.cumsum([0] + [g.offsets[-1] for g in batches])
-    offsets = np.concatenate([[0]] + [g.offsets[1:] + s for g, s in zip(batches, starts, strict=False)])
-    noise = None
-    if batches[0].noise_variances is not None:
-        noise = np.concatenate([g.noise_variances for g in batches])  # type: ignore[misc]
-    fields = ("weights", "means", "scales")
-    arrays = [np.concatenate([getattr(g, name) for g in batches]) for name in fields]
-    return GMMBatch.trusted(offsets.astype(np.int64), *arrays, noise)
+    counts = np.concatenate([[0], *(g.n_components for g in batches)])
+    weights = np.concatenate([g.weights for g in batches])
+    means = np.concatenate([g.means for g in batches])
+    scales = np.concatenate([g.scales for g in batches])
+    noise = [g.noise_variances for g in batches if g.noise_variances is not None]
+    offsets = np.cumsum(counts, dtype=np.int64)
+    return GMMBatch.trusted(offsets, weights, means, scales, np.concatenate(noise) if noise else None)
 
 
 def _checked_offsets(value: Any) -> Array:
@@ -246,11 +260,13 @@ def _checked_offsets(value: Any) -> Array:
     return offsets
 
 
-def _check_non_negative(array: Array, name: str, offsets: Array) -> None:
-    bad = array < 0
-    if bad.any():
-        where = np.argwhere(bad)[0]
-        b = int(np.searchsorted(offsets, where[0], side="right")) - 1
-        raise ValueError(
-            f"{name} of mixture {b}, component {where[0] - offsets[b]}: {array[tuple(where)]}, expected >= 0"
-        )
+def _check_entries(good: Array, array: Array, name: str, offsets: Array, expected: str) -> None:
+    """Raise ValueError naming mixture, component and dimension of the first entry that is not `good`."""
+    if good.all():
+        return
+    where = tuple(int(i) for i in np.argwhere(~good)[0])
+    b = int(np.searchsorted(offsets, where[0], side="right")) - 1
+    place = f"mixture {b}, component {where[0] - offsets[b]}"
+    if array.ndim > 1 and array.shape[1] > 1:
+        place += f", dimension {where[1]}"
+    raise ValueError(f"{name} of {place}: {array[where]}, expected {expected}")
