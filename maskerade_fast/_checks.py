@@ -34,7 +34,7 @@ def float_array(
     dtype : float32 or float64, optional
         Wanted type; by default float32 stays float32 and everything else becomes float64.
     allow : {"", "-inf", "any"}
-        Every entry must be finite; ``"-inf"`` accepts minus infinity too, ``"any"`` leaves them to the caller.
+        Every entry must be finite; ``"-inf"`` accepts minus infinity, ``"any"`` leaves them to the caller.
 
     Raises
     ------
