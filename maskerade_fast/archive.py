@@ -1,4 +1,4 @@
-"""Flat dictionaries of arrays in one .npz file: written whole or not at all, read without executing anything."""
+"""Flat dictionaries of arrays in one .npz file: written whole or not at all, read without running code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DAMAGE = (ValueError, EOFError, KeyError, TypeError, NotImplementedError, zipfi
 
 
 def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any], *, kind: str, version: int) -> None:
-    """Write numbers, arrays and strings under their names; an older file at `path` stays whole until replaced.
+    """Write numbers, arrays and strings under their names; an old file at `path` stays whole until replaced.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any], *, kind
     try:
         try:
             with temporary.open("wb") as file:
-                np.savez_compressed(file, **content)
+                np.savez_compressed(file, **content)  # type: ignore[arg-type]
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(target)
@@ -79,7 +79,7 @@ def load_arrays(path: str | os.PathLike[str], *, kind: str, version: int) -> dic
                     raise DataError(f"{path}: holds a {found_kind}, expected a {kind}")
                 if found_version > version:
                     raise DataError(
-                        f"{path}: written by a newer maskerade_fast (layout {found_version}, this one reads {version})"
+                        f"{path}: written by a newer maskerade_fast (layout {found_version} > {version})"
                     )
                 return {name: archive[name] for name in archive.files if name not in (_KIND, _VERSION)}
     except DataError:

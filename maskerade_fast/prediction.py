@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ._checks import Array, float_array, generator, integer, positive, real
-from .backends import get_backend
+from .backends import get_backend, single_threaded_blas
 
 _CLIP = 1e-8  # negative eigenvalues of W taken for rounding, as a fraction of the largest
 
@@ -179,12 +179,13 @@ def combine_gaussians(pair_weights: Any, means: Any, variances: Any, *, factor: 
     if vanishing.any():
         point = int(np.argmax(vanishing))
         raise ValueError(
-            f"pair_weights: the mixture vanishes at point {point} (sum of W s is {total[point]:.3g} trace W), "
-            "expected a positive sum"
+            f"pair_weights: the mixture vanishes at point {point}: sum of W s is {total[point]:.3g} trace W, "
+            "expected > 0"
         )
     return Prediction(mean.astype(dtype), variance.astype(dtype), weights, factor, means, variances, total)
 
 
+@single_threaded_blas()
 def combine_gaussians_joint(
     pair_weights: Any, means: Any, covariances: Any, y: Any, *, factor: Any = None
 ) -> JointDensity:
@@ -241,6 +242,7 @@ def combine_gaussians_joint(
     return JointDensity(log_density, (mean_sum / total).astype(dtype))
 
 
+@single_threaded_blas()  # OpenBLAS rounds differently for different numbers of threads
 def _checked_weights(pair_weights: Any, factor: Any) -> tuple[Array, Array, Array]:
     """W and F scaled to trace W = 1, over the observations with weight, and the mask (h,) of these."""
     weights = float_array(pair_weights, "pair_weights", ndim=2, dtype=np.float64)
@@ -259,7 +261,8 @@ def _checked_weights(pair_weights: Any, factor: Any) -> tuple[Array, Array, Arra
         if not eigenvalues[0] >= -_CLIP * eigenvalues[-1]:
             raise ValueError(
                 f"pair_weights: smallest eigenvalue {eigenvalues[0] * largest:.3g}, "
-                f"largest {eigenvalues[-1] * largest:.3g}, expected positive semi-definite; drop whole observations, never single pairs"
+                f"largest {eigenvalues[-1] * largest:.3g}, expected positive semi-definite; "
+                "drop whole observations, never single pairs"
             )
         positive_part = eigenvalues > h * np.finfo(float).eps * eigenvalues[-1]
         factor = eigenvectors[:, positive_part] * np.sqrt(eigenvalues[positive_part])

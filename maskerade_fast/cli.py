@@ -1,0 +1,294 @@
+"""The command line: ``maskerade-fast fit | predict | info | bench``.
+
+Bad input ends with one line on standard error and exit status 2, never with a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._checks import Array
+from .errors import BackendUnavailableError, DataError
+from .io import read_csv, write_predictions
+
+if TYPE_CHECKING:
+    from .posterior import Posterior
+    from .prediction import Prediction
+
+_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_BAD_INPUT = 2
+_HELD_OUT = (0.0, 1.0)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except (ValueError, TypeError, BackendUnavailableError) as error:
+        message = " ".join(str(error).split())
+        print(f"maskerade-fast {options.command}: {message}", file=sys.stderr)
+        return _BAD_INPUT
+    except KeyboardInterrupt:
+        print(f"maskerade-fast {options.command}: interrupted before there was a result", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has seen enough, as in `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _fit(options: argparse.Namespace) -> int:
+    say = _silent if options.quiet else print
+    if options.plot:
+        _require_matplotlib()
+    for path in (options.plot, options.predictions, options.save):
+        _require_folder(path)
+    table = read_csv(options.data)
+    X, y, names, target = table.split(options.target)
+    if table.n_dropped:
+        say(f"Dropped {_count(table.n_dropped, 'row')} with missing cells.")
+    train, test = _split_rows(len(y), options.test_fraction, options.split, options.seed)
+    say(f"{options.data}: {_count(len(train), 'row')} to learn {target} from {', '.join(names)}", end="")
+    say(f"; {len(test)} held out ({options.split})." if len(test) else ".")
+
+    start = time.perf_counter()
+    from . import quadrature
+
+    post = quadrature.marginalise(
+        X[train],
+        y[train],
+        budget=options.budget if options.minutes is None else None,
+        time_budget=None if options.minutes is None else 60.0 * options.minutes,
+        device=options.device,
+        seed=options.seed,
+        progress=not options.quiet and sys.stderr.isatty(),
+    )
+    seconds = time.perf_counter() - start
+    if options.save:
+        post.save(options.save)
+    rows = test if len(test) else train
+    prediction = post.predict(X[rows])
+    if options.predictions:
+        write_predictions(options.predictions, X[rows], names, prediction, y[rows], target)
+    for line in _summary(post, seconds):
+        say(line)
+    if len(test):
+        for line in _scores(prediction, y[test], post.joint_log_density(X[test], y[test])):
+            say(line)
+    for warning in post.warnings:
+        say(f"Warning: {warning}.")
+    if options.plot:
+        from .plotting import plot_fit
+
+        labels = {"x_label": names[0] if len(names) == 1 else "", "y_label": target}
+        plot_fit(post, X[train], y[train], X[test], y[test], path=options.plot, **labels)
+    written = [str(path) for path in (options.plot, options.predictions, options.save) if path]
+    if written:
+        say(f"Wrote {', '.join(written)}.")
+    return 0
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from . import posterior
+
+    _require_folder(options.predictions)
+    post = posterior.load(options.model)
+    table = read_csv(options.data)
+    n_dims, width = post.mixtures.n_dims, len(table.names)
+    if width == n_dims:
+        X, y, names, target = table.values, None, table.names, ""
+    elif width == n_dims + 1:
+        X, y, names, target = table.split(options.target)
+    else:
+        raise DataError(
+            f"{options.data}: {_count(width, 'column')}, expected the model's {_count(n_dims, 'input')}, "
+            "with or without a target"
+        )
+    if table.n_dropped:
+        print(f"Dropped {_count(table.n_dropped, 'row')} with missing cells.", file=sys.stderr)
+    prediction = post.predict(X)
+    write_predictions(options.predictions or sys.stdout, X, names, prediction, y, target)
+    if y is not None:
+        for line in _scores(prediction, y, post.joint_log_density(X, y)):
+            print(line, file=sys.stderr)
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    for name, value in _environment():
+        print(f"{name:<16}{value}")
+    return 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    folder = Path(__file__).resolve().parents[1] / "bench"
+    missing = [name for name in ("pytest", "pytest_benchmark") if importlib.util.find_spec(name) is None]
+    if not folder.is_dir():
+        raise DataError(
+            "benchmarks are part of the source tree only: clone the repository and install it with -e"
+        )
+    if missing:
+        raise DataError(f"{' and '.join(missing)} not installed: pip install 'maskerade_fast[test]'")
+    import pytest
+
+    files = sorted(folder.glob(f"bench_{options.group or '*'}.py"))
+    if not files:
+        groups = ", ".join(path.stem.removeprefix("bench_") for path in sorted(folder.glob("bench_*.py")))
+        raise DataError(f"group {options.group!r}: no such benchmark, expected one of {groups}")
+    return int(
+        pytest.main(["-q", "-p", "no:cacheprovider", "-o", "python_files=bench_*.py", *map(str, files)])
+    )
+
+
+def _summary(post: Posterior, seconds: float) -> Iterable[str]:
+    yield f"Log evidence    {post.log_evidence:.2f} ± {post.log_evidence_sd:.2f} (nats)"
+    chances = ", ".join(f"{n}: {p:.3f}" for n, p in enumerate(post.component_probabilities, start=1))
+    yield f"Mixture size    {chances} (probability of each number of components)"
+    last = post.history[-1]
+    yield f"Evaluations     {last.evaluations} likelihoods; effective sample {post.effective_sample_size:.1f}"
+    yield f"Time            {seconds:.1f} s"
+
+
+def _scores(prediction: Prediction, y: Array, joint: float) -> Iterable[str]:
+    rmse = float(np.sqrt(np.mean((prediction.mean - y) ** 2)))
+    yield f"RMSE            {rmse:.4g} on {_count(len(y), 'row')} (their sd: {float(np.std(y)):.4g})"
+    yield f"Log density     {float(np.mean(prediction.log_density(y))):.4f} a row (nats), jointly {joint:.2f}"
+
+
+def _split_rows(n_rows: int, fraction: float, kind: str, seed: int | None) -> tuple[Array, Array]:
+    """Rows to learn from and rows held out, both in file order."""
+    if not _HELD_OUT[0] <= fraction < _HELD_OUT[1]:
+        raise DataError(f"--test-fraction: {fraction}, expected at least 0 and below 1")
+    count = max(1, round(fraction * n_rows)) if fraction > 0.0 else 0
+    if count >= n_rows:
+        raise DataError(f"--test-fraction: {fraction} of {_count(n_rows, 'row')} leaves none to learn from")
+    order = np.arange(n_rows)
+    if kind == "random":
+        order = np.random.default_rng(seed).permutation(n_rows)
+    return np.sort(order[: n_rows - count]), np.sort(order[n_rows - count :])
+
+
+def _environment() -> Iterable[tuple[str, str]]:
+    from threadpoolctl import threadpool_info
+
+    from .backends.cpu._parallel import n_threads
+
+    yield "maskerade_fast", _version("maskerade_fast") or "run from its source tree, not installed"
+    yield "Python", f"{platform.python_version()} on {platform.platform()}"
+    for name in ("numpy", "scipy", "numba", "tqdm", "matplotlib"):
+        yield name, _version(name) or "not installed"
+    yield "threads", f"{n_threads()} of {os.cpu_count()} processors (NUMBA_NUM_THREADS)"
+    for pool in threadpool_info():
+        if pool["user_api"] == "blas":
+            yield "BLAS", f"{pool['internal_api']} {pool['version']}, {pool['num_threads']} threads"
+    import numba
+
+    yield "compiled code", numba.config.CACHE_DIR or "beside the sources, in __pycache__ (NUMBA_CACHE_DIR)"
+    yield "devices", f"cpu ({platform.processor() or platform.machine()})"
+    yield "GPU", _gpu()
+
+
+def _gpu() -> str:
+    if importlib.util.find_spec("maskerade_fast.backends.gpu") is None:
+        return "not used: this version of maskerade_fast has no CUDA backend"
+    if importlib.util.find_spec("cupy") is None:
+        return "not used: CuPy is not installed"
+    try:
+        import cupy
+
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except Exception as error:  # a missing driver raises whatever CuPy's loader raises
+        return f"not used: CuPy finds no driver ({' '.join(str(error).split())})"
+    return f"{count} devices" if count else "not used: no device"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _require_matplotlib() -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise DataError("--plot needs matplotlib: pip install 'maskerade_fast[plot]'")
+
+
+def _require_folder(path: Path | None) -> None:
+    """Minutes of work should not end at a mistyped path."""
+    if path is not None and not path.resolve().parent.is_dir():
+        raise DataError(f"{path}: no folder {path.resolve().parent} to write to")
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def _silent(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="maskerade-fast",
+        description="Gaussian processes, averaged over spectral mixture kernels by Bayesian quadrature.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version('maskerade_fast')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="fit | predict | info | bench")
+
+    fit = commands.add_parser("fit", help="learn from a CSV file; print evidence and scores")
+    fit.set_defaults(run=_fit)
+    fit.add_argument(
+        "data", metavar="DATA.csv", type=Path, help="numbers in columns, with or without a header"
+    )
+    fit.add_argument("--target", metavar="NAME", help="column to predict (default: the last)")
+    fit.add_argument(
+        "--test-fraction", metavar="F", type=float, default=0.0, help="share of rows held out (default 0)"
+    )
+    fit.add_argument("--split", choices=("random", "last"), default="random", help="which rows are held out")
+    spent = fit.add_mutually_exclusive_group()
+    spent.add_argument(
+        "--budget", metavar="N", type=int, default=500, help="likelihood evaluations (default 500)"
+    )
+    spent.add_argument("--minutes", metavar="T", type=float, help="time instead of a number of evaluations")
+    fit.add_argument("--seed", metavar="S", type=int, help="makes split and result repeatable")
+    fit.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto")
+    fit.add_argument("--plot", metavar="OUT.png", type=Path, help="picture of the fit (needs matplotlib)")
+    fit.add_argument(
+        "--predictions", metavar="OUT.csv", type=Path, help="of held-out rows, or of all if none are"
+    )
+    fit.add_argument("--save", metavar="MODEL.npz", type=Path, help="for `maskerade-fast predict`")
+    fit.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+    predict = commands.add_parser("predict", help="predict new rows with a saved model")
+    predict.set_defaults(run=_predict)
+    predict.add_argument("model", metavar="MODEL.npz", type=Path, help="written by `fit --save`")
+    predict.add_argument(
+        "data", metavar="NEW.csv", type=Path, help="the model's inputs, with or without a target"
+    )
+    predict.add_argument(
+        "--target", metavar="NAME", help="column of targets, if there is one (default: the last)"
+    )
+    predict.add_argument("--predictions", metavar="OUT.csv", type=Path, help="default: standard output")
+
+    info = commands.add_parser("info", help="versions, threads, devices, and what a GPU would need")
+    info.set_defaults(run=_info)
+
+    bench = commands.add_parser("bench", help="time this machine; needs the source tree")
+    bench.set_defaults(run=_bench)
+    bench.add_argument(
+        "group", metavar="GROUP", nargs="?", help="one file of bench/, e.g. prediction (default: all)"
+    )
+    return parser

@@ -1,0 +1,219 @@
+"""CSV files in and out: numbers in columns, with or without a header; every complaint is one line."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import math
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from ._checks import Array
+from .errors import DataError
+from .prediction import Prediction
+
+_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+_DELIMITERS = ("\t", ";", ",")  # in this order: a comma may also sit inside the cells of the other two
+_LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Numbers of a CSV file.
+
+    Attributes
+    ----------
+    names : tuple of str, length K
+        From the header, or "column 1", "column 2", ...
+    values : array, shape (N, K)
+        Rows without missing cells.
+    n_dropped : int
+        Rows left out for a missing cell.
+    """
+
+    names: tuple[str, ...]
+    values: Array
+    n_dropped: int
+
+    def split(self, target: str | None = None) -> tuple[Array, Array, tuple[str, ...], str]:
+        """Inputs (N, K - 1), targets (N,), the inputs' names and the target's; the last column by default.
+
+        Raises
+        ------
+        DataError
+            If no column or several have the name `target`, or if there is but one column.
+        """
+        if len(self.names) < 2:
+            raise DataError(f"one column ({self.names[0]}), expected at least one input and a target")
+        found = [k for k, name in enumerate(self.names) if name == target]
+        if target is None:
+            found = [len(self.names) - 1]
+        if len(found) != 1:
+            problem = "is the name of several columns" if found else "is no column"
+            raise DataError(f"target {target!r} {problem}; there are {', '.join(self.names)}")
+        inputs = [k for k in range(len(self.names)) if k != found[0]]
+        X = np.ascontiguousarray(self.values[:, inputs])
+        return X, self.values[:, found[0]].copy(), tuple(self.names[k] for k in inputs), self.names[found[0]]
+
+
+def read_csv(path: str | os.PathLike[str]) -> Table:
+    """Read a table of numbers, separated by commas, semicolons or tabs; UTF-8, plain or gzipped.
+
+    The first row is a header if it holds text where the second row holds numbers, or no number at all. Rows
+    with a missing cell (empty, NA, N/A, NaN, null, None or ?) are dropped and counted, blank lines skipped.
+
+    Raises
+    ------
+    DataError
+        In one line, for a file that is missing or unreadable, without rows, with rows of unequal length, or
+        with a cell that is not a finite number, naming column and line.
+    """
+    try:
+        rows = list(_rows(_text(Path(path))))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (EOFError, zlib.error) as error:
+        raise DataError(f"{path}: damaged gzip file ({error})") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except csv.Error as error:
+        raise DataError(f"{path}: not a CSV file ({error})") from None
+    if not rows:
+        raise DataError(f"{path}: empty, expected rows of numbers")
+    width = len(rows[0][1])
+    for line, cells in rows:
+        if len(cells) != width:
+            raise DataError(
+                f"{path}, line {line}: {len(cells)} cells, expected {width} as in line {rows[0][0]}"
+            )
+    names = tuple(f"column {k + 1}" for k in range(width))
+    if _is_header(rows):
+        names = tuple(cell or name for cell, name in zip(rows[0][1], names, strict=True))
+        rows = rows[1:]
+    complete = [row for row in rows if not any(cell.lower() in _MISSING for cell in row[1])]
+    values = np.empty((len(complete), width))
+    for i, (line, cells) in enumerate(complete):
+        for k, cell in enumerate(cells):
+            try:
+                values[i, k] = _number(cell)
+            except ValueError:
+                raise DataError(
+                    f"{path}, line {line}, column {names[k]!r}: {_shortened(cell)}, expected a finite number"
+                ) from None
+    if not complete:
+        raise DataError(f"{path}: no row without missing cells, expected at least one")
+    return Table(names, values, len(rows) - len(complete))
+
+
+def write_predictions(
+    destination: str | os.PathLike[str] | TextIO,
+    X: Array,
+    names: Sequence[str],
+    prediction: Prediction,
+    actual: Array | None = None,
+    target: str = "target",
+) -> None:
+    """Write a row a point: inputs, the actual target if known, mean, sd, 5, 25, 50, 75 and 95 % quantiles.
+
+    Parameters
+    ----------
+    destination : path or text stream
+    X : array, shape (M, D)
+    names : D column names
+    prediction : Prediction of M points
+    actual : array, shape (M,), optional
+        Written under the name `target`.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be written.
+    """
+    known = [] if actual is None else [actual]
+    columns = [*X.T, *known, prediction.mean, np.sqrt(prediction.variance), *prediction.quantile(_LEVELS)]
+    header = [
+        *names,
+        *([target] if known else []),
+        "mean",
+        "sd",
+        *(f"q{round(100 * q):02d}" for q in _LEVELS),
+    ]
+    try:
+        with _opened(destination) as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows([[repr(float(cell)) for cell in row] for row in zip(*columns, strict=True)])
+    except OSError as error:
+        raise DataError(f"{destination}: cannot be written ({error.strerror or error})") from None
+
+
+def _opened(destination: Any) -> contextlib.AbstractContextManager[TextIO]:
+    if isinstance(destination, str | os.PathLike):
+        return open(destination, "w", encoding="utf-8", newline="")
+    return contextlib.nullcontext(destination)
+
+
+def _text(path: Path) -> str:
+    content = path.read_bytes()
+    if content[:2] == b"\x1f\x8b":  # gzip's mark, whatever the file is called
+        content = gzip.decompress(content)
+    return content.decode("utf-8-sig")
+
+
+def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Line number and stripped cells of every row that is not blank."""
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=_delimiter(text), skipinitialspace=True, strict=True
+    )
+    for row in reader:
+        cells = [cell.strip() for cell in row]
+        if len(cells) > 1 or any(cells):
+            yield reader.line_num, cells
+
+
+def _delimiter(text: str) -> str:
+    """The first of tab, semicolon and comma that splits both of the first two rows that are not blank."""
+    lines = [line for line in text[:100_000].splitlines() if line.strip()][:2]
+    for delimiter in _DELIMITERS:
+        if lines and all(
+            len(row) > 1 for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+        ):
+            return delimiter
+    return ","
+
+
+def _is_header(rows: list[tuple[int, list[str]]]) -> bool:
+    first = rows[0][1]
+    text = [k for k, cell in enumerate(first) if not _is_number(cell) and cell.lower() not in _MISSING]
+    if not text:
+        return False
+    if not any(_is_number(cell) for cell in first):
+        return True
+    return len(rows) > 1 and all(_is_number(rows[1][1][k]) for k in text)
+
+
+def _number(cell: str) -> float:
+    value = float(cell)
+    if not math.isfinite(value) or "_" in cell:  # Python reads 1_000, no CSV means it
+        raise ValueError(cell)
+    return value
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        _number(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _shortened(cell: str) -> str:
+    return repr(cell if len(cell) <= 30 else cell[:27] + "...")
