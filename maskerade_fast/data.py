@@ -17,6 +17,8 @@ import numpy as np
 from ._checks import Array, float_array
 from .gmm import GMMBatch
 
+_LARGEST = 1e150  # squares of it and of its inverse are still normal float64
+
 
 @dataclass(frozen=True, eq=False)
 class RegressionData:
@@ -84,7 +86,15 @@ class Standardiser:
 
     @classmethod
     def from_data(cls, data: RegressionData) -> Standardiser:
-        """Units in which every axis of `data` covers [0, 1] and the targets have mean 0 and variance 1."""
+        """Units in which every axis of `data` covers [0, 1] and the targets have mean 0 and variance 1.
+
+        Raises
+        ------
+        ValueError
+            For magnitudes above 1e150 or spreads below 1e-150, whose squares leave the floating-point range.
+        """
+        _check_magnitudes(data.X, "X")
+        _check_magnitudes(data.y[:, None], "y")
         x_min, x_range = input_window(data.X)
         y = data.y.astype(np.float64)
         mean, scale = float(y.mean()), float(y.std())
@@ -164,6 +174,20 @@ def input_window(X: Array) -> tuple[Array, Array]:
     x_min: Array = X.min(axis=0)
     x_range: Array = X.max(axis=0) - x_min
     return x_min, np.where(x_range > 0.0, x_range, 1.0)
+
+
+def _check_magnitudes(columns: Array, name: str) -> None:
+    largest = float(np.abs(columns).max())
+    if largest > _LARGEST:
+        raise ValueError(
+            f"{name}: a magnitude of {largest:.3g}, expected at most {_LARGEST:g}; rescale the data"
+        )
+    spreads = np.ptp(columns, axis=0)
+    smallest = float(spreads.min(where=spreads > 0.0, initial=np.inf))
+    if smallest < 1.0 / _LARGEST:
+        raise ValueError(
+            f"{name}: a range of {smallest:.3g}, expected 0 or >= {1.0 / _LARGEST:g}; rescale the data"
+        )
 
 
 def _rescaled(mixtures: GMMBatch, frequency_factor: Array, variance_factor: float) -> GMMBatch:

@@ -61,7 +61,9 @@ def test_bad_data_is_named(X, y, error, words):
 
 
 def test_standardised_data_fill_the_unit_cube(rng):
-    data = RegressionData(rng.normal(size=(30, 3)) * [1.0, 1e-6, 1e6] + [0.0, 5.0, 1e9], rng.normal(size=30) * 7 - 40)
+    data = RegressionData(
+        rng.normal(size=(30, 3)) * [1.0, 1e-6, 1e6] + [0.0, 5.0, 1e9], rng.normal(size=30) * 7 - 40
+    )
     scaled = Standardiser.from_data(data).to_unit(data)
     assert_array_equal(scaled.X.min(axis=0), 0.0)
     assert_array_equal(scaled.X.max(axis=0), 1.0)
@@ -70,7 +72,7 @@ def test_standardised_data_fill_the_unit_cube(rng):
 
 
 def test_units_exactly(rng):
-    """Targets x 10 + 3, inputs shifted and stretched: the same standardised data, mixtures and densities follow."""
+    """Targets x 10 + 3, inputs shifted and stretched: data, mixtures and densities follow."""
     X, y = rng.random((12, 2)), rng.normal(size=12)
     stretch, shift = np.array([4.0, 0.25]), np.array([-7.0, 100.0])
     before, after = RegressionData(X, y), RegressionData(X * stretch + shift, 10.0 * y + 3.0)
@@ -98,7 +100,9 @@ def test_units_there_and_back(rng):
     assert_allclose(units.X_from_unit(units.X_to_unit(data.X)), data.X, rtol=1e-13)
     assert_allclose(units.y_from_unit(units.y_to_unit(data.y)), data.y, rtol=1e-13)
     assert_allclose(units.variances_from_unit(units.variances_to_unit(0.2)), 0.2, rtol=1e-14)
-    g = GMMBatch.from_list([([1.0], [[2.0, -3.0]], [[0.1, 0.2]]), ([0.5, 0.2], np.ones((2, 2)), np.ones((2, 2)))])
+    g = GMMBatch.from_list(
+        [([1.0], [[2.0, -3.0]], [[0.1, 0.2]]), ([0.5, 0.2], np.ones((2, 2)), np.ones((2, 2)))]
+    )
     back = units.mixtures_from_unit(units.mixtures_to_unit(g))
     for name in ("weights", "means", "scales"):
         assert_allclose(getattr(back, name), getattr(g, name), rtol=1e-14)
@@ -135,3 +139,17 @@ def test_constant_column_has_unit_range():
     units = Standardiser.from_data(RegressionData([[0.0, 5.0], [2.0, 5.0]], [0.0, 1.0]))
     assert_array_equal(units.x_range, [2.0, 1.0])
     assert_array_equal(units.X_to_unit(np.array([[1.0, 5.0]])), [[0.5, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "words"),
+    [
+        ([-1e308, 1e308], [0.0, 1.0], r"X: a magnitude of 1e\+308"),
+        ([0.0, 1e-200], [0.0, 1.0], "X: a range of 1e-200"),
+        ([0.0, 1.0], [0.0, 1e200], r"y: a magnitude of 1e\+200"),
+        ([0.0, 1.0], [0.0, 1e-200], "y: a range of 1e-200"),
+    ],
+)
+def test_numbers_whose_squares_are_lost_are_refused(X, y, words):
+    with pytest.raises(ValueError, match=words):
+        Standardiser.from_data(RegressionData(X, y))
