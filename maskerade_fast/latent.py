@@ -291,9 +291,8 @@ class LatentMap:
 
     def _stick_coordinates(self, table: Array, at: _Layout) -> Array:
         """Inverse of the weights' part of `_sticks`, from weights of any mass in a (B, n_max) table."""
-        tails = np.cumsum(table[:, ::-1], axis=1)[
-            :, ::-1
-        ]  # from the end, so that small sums keep their digits
+        # summed from the end, so that small remainders keep their digits
+        tails = np.cumsum(table[:, ::-1], axis=1)[:, ::-1]
         whole = np.maximum(tails, _TINY)
         fraction = np.minimum(table / whole, 1.0)
         rest = np.zeros_like(table)
