@@ -88,9 +88,8 @@ class Prior:
     def __post_init__(self) -> None:
         values: dict[str, Any] = {}
         for name in ("mean_sd", "log_scale_mean", "log_scale_sd"):
-            value = values[name] = np.atleast_1d(
-                float_array(getattr(self, name), name, ndim=(0, 1), dtype=np.float64)
-            )
+            value = float_array(getattr(self, name), name, ndim=(0, 1), dtype=np.float64)
+            value = values[name] = np.atleast_1d(value)
             if len(value) == 0 or len(value) != len(values["mean_sd"]):
                 raise ValueError(f"{name}: shape {value.shape}, expected (D,) with D >= 1, as mean_sd")
             if name != "log_scale_mean" and not (value > 0.0).all():
@@ -110,9 +109,7 @@ class Prior:
             values["mass"] = positive(self.mass, "mass")
         values["fold"] = len(values["mean_sd"]) == 1 if self.fold is None else bool(self.fold)
         if values["fold"] and len(values["mean_sd"]) > 1:
-            raise ValueError(
-                f"fold: True for D = {len(values['mean_sd'])}, expected False or None unless D = 1"
-            )
+            raise ValueError(f"fold: True for D = {len(values['mean_sd'])}, expected False unless D = 1")
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -310,18 +307,14 @@ class Prior:
         by_axis = -0.5 * (means / self.mean_sd) ** 2 - np.log(self.mean_sd) - 0.5 * math.log(2.0 * math.pi)
         if self.fold:
             by_axis += math.log(2.0)
-            inside &= (
-                np.minimum.reduceat(means.min(axis=1), mixtures.offsets[:-1]) >= 0.0 if len(means) else True
-            )
+            inside &= segment_sums((means < 0.0).sum(axis=1), mixtures.offsets) == 0
         log_scales = np.log(np.where(scales > 0.0, scales, 1.0))
         z = (log_scales - self.log_scale_mean) / self.log_scale_sd
         by_axis -= 0.5 * z * z + np.log(self.log_scale_sd) + log_scales + 0.5 * math.log(2.0 * math.pi)
         density += segment_sums(by_axis.sum(axis=1), mixtures.offsets)
         inside &= segment_sums((scales <= 0.0).sum(axis=1), mixtures.offsets) == 0
 
-        tolerance = max(
-            1e-9, 100.0 * float(np.finfo(mixtures.dtype).eps)
-        )  # of fixed values: sums are rounded
+        tolerance = max(1e-9, 100.0 * float(np.finfo(mixtures.dtype).eps))  # fixed values are met up to this
         parts = ((self.noise_variance, mixtures.noise_variances), (self.mass, mass))
         for part, value in parts:
             if isinstance(part, LogNormal):
