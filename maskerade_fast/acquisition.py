@@ -240,11 +240,11 @@ class _Uncertainty:
 
     def __init__(self, surrogate: Surrogate, chosen: list[GMMBatch]) -> None:
         self.surrogate = surrogate
-        self.support, self.factor = surrogate.mixtures, surrogate.factor
+        self.support, self.factor = surrogate.prepared, surrogate.factor
         self.mean_weights = surrogate.solve_transposed(surrogate.whitened)
         if chosen:
             extra = concat(chosen)
-            left = surrogate.whiten(surrogate.kernel(surrogate.mixtures, extra)).T
+            left = surrogate.whiten(surrogate.kernel(surrogate.prepared, extra)).T
             corner = surrogate.kernel(extra) - left @ left.T
             corner[np.diag_indices_from(corner)] += surrogate.jitter * surrogate.outputscale
             h, b = left.shape[1], left.shape[0]
@@ -252,7 +252,7 @@ class _Uncertainty:
             self.factor[:h, :h], self.factor[h:, :h] = surrogate.factor, left
             # A twin of a chosen mixture leaves a corner of rounding errors: a floor keeps it positive definite.
             self.factor[h:, h:] = np.linalg.cholesky(corner + 1e-10 * surrogate.outputscale * np.eye(b))
-            self.support = concat([surrogate.mixtures, extra])
+            self.support = surrogate.prepare(concat([surrogate.mixtures, extra]))
             self.mean_weights = np.concatenate([self.mean_weights, np.zeros(b)])
 
     def scores(self, pool: GMMBatch) -> Array:
@@ -277,10 +277,10 @@ class _GreedyInformation:
     """Batches picked one by one from a pool: each new point conditions variances and covariances of the rest."""
 
     def __init__(self, surrogate: Surrogate, evidence: Evidence, pool: GMMBatch) -> None:
-        self.surrogate, self.pool = surrogate, pool
-        self.white = surrogate.whiten(surrogate.kernel(surrogate.mixtures, pool))
+        self.surrogate, self.pool, self.prepared = surrogate, pool, surrogate.prepare(pool)
+        self.white = surrogate.whiten(surrogate.kernel(surrogate.prepared, self.prepared))
         self.variance = surrogate.prior_variance - np.einsum("ij,ij->j", self.white, self.white)
-        self.covariance = surrogate.kernel_matvec(pool, evidence.support, evidence.coefficients)
+        self.covariance = surrogate.kernel_matvec(self.prepared, evidence.support, evidence.coefficients)
 
     def pick(self, subset: Array, size: int) -> Array:
         """Indices into the pool of `size` members of `subset`."""
@@ -293,7 +293,7 @@ class _GreedyInformation:
             gain[picked] = -np.inf
             i = int(np.argmax(gain))
             picked.append(i)
-            cross = self.surrogate.kernel(self.pool[subset[[i]]], self.pool[subset])[0]
+            cross = self.surrogate.kernel(self.pool[subset[[i]]], self.prepared)[0, subset]
             column = cross - white.T @ white[:, i] - columns.T @ columns[:, i]
             column = column / np.sqrt(max(variance[i], floor))
             covariance = covariance - column * (covariance[i] / np.sqrt(max(variance[i], floor)))

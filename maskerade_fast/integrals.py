@@ -15,6 +15,7 @@ from scipy.linalg import qr
 from ._checks import Array, float_array
 from .backends import single_threaded_blas, to_host
 from .gmm import GMMBatch, concat
+from .hyperkernel import PreparedBatch
 from .surrogate import Surrogate
 
 
@@ -36,6 +37,9 @@ class Evidence:
         Share of `mean` that each size contributes, under the prior p(n) Z_n; they add up to `mean`.
     nodes, node_weights, node_values : GMMBatch of m, arrays of shape (m,)
         `node_values` is the surrogate's mean of f at each node, in units of ``exp(log_offset)``.
+    support, coefficients : PreparedBatch of m + h, array of shape (m + h,)
+        Nodes and observations, and what makes ``kappa(B, support) @ coefficients`` the covariance of Z with the
+        surrogate at mixtures B.
     """
 
     mean: float
@@ -49,7 +53,7 @@ class Evidence:
     nodes: GMMBatch
     node_weights: Array
     node_values: Array
-    support: GMMBatch
+    support: PreparedBatch
     coefficients: Array
     _rotated: Array
     _surrogate: Surrogate
@@ -83,14 +87,15 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
         raise ValueError(f"node_weights: {len(node_weights)} for {len(nodes)} nodes, expected as many, at least 1")
     if (node_weights < 0.0).any():
         raise ValueError(f"node_weights[{int(np.argmax(node_weights < 0.0))}]: negative, expected >= 0")
-    white = surrogate.whiten(surrogate.kernel(surrogate.mixtures, nodes))
+    prepared = surrogate.prepare(nodes)
+    white = surrogate.whiten(surrogate.kernel(surrogate.prepared, prepared))
     mu = white.T @ surrogate.whitened
     u = node_weights * mu
     values = surrogate.epsilon + 0.5 * mu**2
     mean = float(node_weights @ values)
 
     white_u = white @ u
-    prior_part = float(u @ surrogate.kernel_matvec(nodes, nodes, u))
+    prior_part = float(u @ surrogate.kernel_matvec(prepared, prepared, u))
     # A difference of two near-equal numbers once the observations explain Z: what rounding leaves below zero is none.
     variance = max(prior_part - float(white_u @ white_u), 0.0)
 
@@ -110,7 +115,7 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
         nodes=nodes,
         node_weights=node_weights,
         node_values=values,
-        support=concat([nodes, surrogate.mixtures]),
+        support=surrogate.prepare(concat([nodes, surrogate.mixtures])),
         coefficients=np.concatenate([u, -surrogate.solve_transposed(white_u)]),
         _rotated=rotated,
         _surrogate=surrogate,

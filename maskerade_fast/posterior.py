@@ -118,8 +118,8 @@ class Posterior:
             data_standardised=data,
             standardiser=standardiser,
             mixtures_standardised=surrogate.mixtures,
-            log_likelihoods=log_likelihoods - shift,
-            log_evidence=evidence.log_evidence - shift,
+            log_likelihoods=log_likelihoods + shift,
+            log_evidence=evidence.log_evidence + shift,
             log_evidence_sd=evidence.log_evidence_sd,
             component_probabilities=probabilities,
             pair_weights=weights / scale,
@@ -159,7 +159,7 @@ class Posterior:
         O(k N^2 (N + M) + k^2 M) for the k mixtures kept. Mixtures whose amplitudes sqrt(W_ii) add up to less than 1e-4 of
         the whole are left out, always wholly: a pruned pair could make the density negative.
         """
-        points = self.standardiser.inputs_to_unit(self._points(X_new))
+        points = self.standardiser.X_to_unit(self._points(X_new))
         rows = self._kept
         gp = predict_gp(
             self.mixtures_standardised[rows],
@@ -193,7 +193,7 @@ class Posterior:
             self.data_standardised.X,
             self.data_standardised.y,
             None,
-            self.standardiser.inputs_to_unit(X_new),
+            self.standardiser.X_to_unit(X_new),
             covariance="full",
             observed=True,
         )
@@ -201,10 +201,10 @@ class Posterior:
             self.pair_weights[np.ix_(rows, rows)],
             gp.mean,
             gp.covariance,
-            self.standardiser.targets_to_unit(y_new),
+            self.standardiser.y_to_unit(y_new),
             factor=self.factor[rows],
         )
-        return joint.log_density - self.standardiser.log_density_shift(len(y_new))
+        return joint.log_density + self.standardiser.log_density_shift(len(y_new))
 
     def kernel(self, lags: Any) -> Band:
         """The kernel at `lags`, shape (L,) for D = 1 or (L, D), under the posterior; units of y squared."""

@@ -114,8 +114,8 @@ def marginalise(
     limits = _Limits.checked(budget, time_budget, initial, batch_size)
     integer(nodes, "nodes", minimum=1)
     rng = generator(seed)
-    standardiser = Standardiser.from_data(data) if standardise else Standardiser.identity(data.n_dims)
-    scaled = RegressionData(standardiser.inputs_to_unit(data.X), standardiser.targets_to_unit(data.y))
+    standardiser = Standardiser.from_data(data) if standardise else Standardiser.identity(data)
+    scaled = standardiser.to_unit(data)
     prior = _chosen_prior(prior, max_components, data, noise_variance, standardiser, standardise)
     measure: ReferenceMeasure = PriorMeasure(prior)
 
@@ -233,9 +233,9 @@ class _Run:
             evaluations=len(log_likelihoods),
             cost=self.cost + len(values),
             seconds=self.seconds,
-            log_evidence=evidence.log_evidence - self.shift,
+            log_evidence=evidence.log_evidence + self.shift,
             log_evidence_sd=evidence.log_evidence_sd,
-            best_log_likelihood=float(log_likelihoods.max()) - self.shift,
+            best_log_likelihood=float(log_likelihoods.max()) + self.shift,
         )
         self.last_batch_seconds = self.seconds - begin
         self.state = _State(surrogate, evidence, log_likelihoods, (*history, row))
@@ -299,13 +299,7 @@ def _chosen_prior(
         raise ValueError(f"prior: made for {prior.n_dims} inputs, X has {data.n_dims}")
     if noise_variance is None:
         return prior
-    wanted = positive(noise_variance, "noise_variance") / standardiser.y_scale**2
-    if not isinstance(prior.noise_variance, LogNormal) and not np.isclose(wanted, prior.noise_variance, rtol=1e-9):
-        raise ValueError(
-            f"noise_variance: {noise_variance}, which is {wanted} for standardised y, but prior fixes it at "
-            f"{prior.noise_variance}"
-        )
-    return replace(prior, noise_variance=wanted)
+    return prior.with_noise_variance(positive(noise_variance, "noise_variance") / standardiser.y_scale**2)
 
 
 def default_metric(prior: Prior) -> Metric:

@@ -7,8 +7,8 @@ closed form, and appending b observations extends the Cholesky factor in O(b h^2
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,15 @@ from scipy.optimize import minimize_scalar
 from ._checks import Array, float_array, non_negative, one_of, positive
 from .backends import single_threaded_blas, to_host
 from .distances import Metric
-from .gmm import GMMBatch, GMMGradient, concat
+from .gmm import GMMBatch, concat
 from .hyperkernel import (
+    PreparedBatch,
+    Pullback,
     covariance_from_distance,
     hyperkernel,
     hyperkernel_matvec,
     hyperkernel_pullback,
+    prepare,
     squared_distance,
 )
 from .warping import square_root_warp
@@ -33,7 +36,7 @@ from .warping import square_root_warp
 _LENGTH_RANGE = (1e-2, 1e2)
 _LENGTH_GRID = 13
 
-Pullback = Callable[[Any], GMMGradient]
+Batch = GMMBatch | PreparedBatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +148,7 @@ class Surrogate:
         log_values = float_array(log_values, "log_values", ndim=1, dtype=np.float64, allow="-inf")
         if len(log_values) != len(mixtures):
             raise ValueError(f"log_values: {len(log_values)} values for {len(mixtures)} mixtures, expected as many")
-        cross = to_host(squared_distance(mixtures, self.mixtures, metric=self.metric))
+        cross = to_host(squared_distance(mixtures, self.prepared, metric=self.metric))
         own = to_host(squared_distance(mixtures, metric=self.metric))
         left = solve_triangular(self.factor, self._covariance(cross).T, lower=True).T
         corner = self._covariance(own)
@@ -179,22 +182,22 @@ class Surrogate:
         )
 
     @single_threaded_blas()
-    def mean(self, g: GMMBatch) -> Array:
+    def mean(self, g: Batch) -> Array:
         """Posterior mean of z at the mixtures `g`, shape (B,), in units of exp(log_offset / 2)."""
-        return self.kernel_matvec(g, self.mixtures, self.solve_transposed(self.whitened))
+        return self.kernel_matvec(g, self.prepared, self.solve_transposed(self.whitened))
 
     @single_threaded_blas()
-    def covariance(self, g: GMMBatch) -> Array:
+    def covariance(self, g: Batch) -> Array:
         """Posterior covariance of z between the mixtures `g`, shape (B, B); the jitter is on its diagonal."""
-        white = self.whiten(self.kernel(self.mixtures, g))
+        white = self.whiten(self.kernel(self.prepared, g))
         covariance = self.kernel(g) - white.T @ white
         covariance[np.diag_indices_from(covariance)] += self.jitter * self.outputscale
         return covariance
 
     @single_threaded_blas()
-    def mean_and_variance(self, g: GMMBatch) -> tuple[Array, Array]:
+    def mean_and_variance(self, g: Batch) -> tuple[Array, Array]:
         """Posterior mean and variance (jitter included) of z at each mixture of `g`, shapes (B,)."""
-        white = self.whiten(self.kernel(self.mixtures, g))
+        white = self.whiten(self.kernel(self.prepared, g))
         return white.T @ self.whitened, self.prior_variance - np.einsum("ij,ij->j", white, white)
 
     @property
@@ -210,17 +213,26 @@ class Surrogate:
         """factor^-T columns; after `whiten` it completes K^-1."""
         return solve_triangular(self.factor, columns, lower=True, trans="T", check_finite=False)
 
-    def kernel(self, a: GMMBatch, b: GMMBatch | None = None) -> Array:
+    def kernel(self, a: Batch, b: Batch | None = None) -> Array:
         """The hyper-kernel between `a` and `b` on the host, without jitter."""
         return to_host(hyperkernel(a, b, **self._hyperparameters))
 
-    def kernel_matvec(self, a: GMMBatch, b: GMMBatch, v: Array) -> Array:
+    def kernel_matvec(self, a: Batch, b: Batch, v: Array) -> Array:
         """kernel(a, b) @ v, streamed."""
         return to_host(hyperkernel_matvec(a, b, v, **self._hyperparameters))
 
-    def kernel_pullback(self, a: GMMBatch, b: GMMBatch | None = None) -> tuple[Array, Pullback]:
+    def kernel_pullback(self, a: Batch, b: Batch | None = None) -> tuple[Array, Pullback]:
         """kernel(a, b) and the map from its cotangent to the gradient with respect to `a`."""
         return hyperkernel_pullback(a, b, **self._hyperparameters)
+
+    @cached_property
+    def prepared(self) -> PreparedBatch:
+        """The observations, prepared for many calls against other batches."""
+        return self.prepare(self.mixtures)
+
+    def prepare(self, g: GMMBatch) -> PreparedBatch:
+        """`g`, prepared for many calls of `kernel` and its kin."""
+        return prepare(g, metric=self.metric)
 
     @property
     def _hyperparameters(self) -> dict[str, Any]:
