@@ -26,8 +26,8 @@ class GPPrediction:
         Units of y squared; the diagonal of `covariance` where that was asked for.
     covariance : array, shape (B, M, M), or None
     info : array of int32, shape (B,)
-        0; the first k whose pivot is bad, as in `LogLikelihood`, with all numbers of that mixture NaN; or -1 where a
-        variance came out negative beyond the bound of its rounding error, with that variance NaN.
+        0; the first k whose pivot is bad, as in `LogLikelihood`, with all numbers of that mixture NaN; or -1
+        where a variance came out negative beyond the bound of its rounding error, with that variance NaN.
     """
 
     mean: Array
@@ -49,7 +49,8 @@ def predict_gp(
     jitter: float = 0.0,
     max_bytes: int | None = None,
 ) -> GPPrediction:
-    """Posterior mean and covariance at `X_new` of the process y ~ N(0, K(X, X) + noise), for every mixture of `g`.
+    """Posterior mean and covariance at `X_new` of the process y ~ N(0, K(X, X) + noise), for every mixture of
+    `g`.
 
     Parameters
     ----------
@@ -73,7 +74,8 @@ def predict_gp(
     Raises
     ------
     ValueError
-        As `log_likelihood`; for noise by point with ``observed=True``, since the noise at a test point is unknown.
+        As `log_likelihood`; for noise by point with ``observed=True``, since the noise at a test point is
+        unknown.
     TypeError
         For arrays that are not real numbers.
     MemoryError
@@ -86,8 +88,8 @@ def predict_gp(
 
     Notes
     -----
-    Variances that rounding makes slightly negative become 0: down to -8 N eps max diag(C) (1 + sum |C^-1 k|)^2, the
-    backward error of the factorisation carried to the variance. Lower ones are reported by `info`.
+    Variances that rounding makes slightly negative become 0: down to -8 N eps max diag(C) (1 + sum |C^-1
+    k|)^2, the backward error of the factorisation carried to the variance. Lower ones are reported by `info`.
     Oracle: ``tests/oracle.py::predict_gp``.
     """
     full = one_of(covariance, "covariance", ("diagonal", "full")) == "full"

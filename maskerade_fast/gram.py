@@ -33,8 +33,9 @@ def gram(
         ``Y=None``: X with itself; the matrices are exactly symmetric and their diagonal is exactly
         ``sum(weights) + noise``.
     noise_variance : scalar, (B,), (1, N) or (B, N), optional
-        Added to the diagonal, units of y squared; a 1-D array is one number a mixture. None: ``g.noise_variances``,
-        or nothing where g has none. Only without Y; beside Y there is no noise, whatever g carries.
+        Added to the diagonal, units of y squared; a 1-D array is one number a mixture. None:
+        ``g.noise_variances``, or nothing where g has none. Only without Y; beside Y there is no noise,
+        whatever g carries.
     phase : {"joint", "per_axis"}
         The cosine of the phase summed over dimensions, or a product of one cosine a dimension inside each
         component (GPyTorch's ``SpectralMixtureKernel`` for one component). Equal for D = 1.
@@ -47,8 +48,8 @@ def gram(
     Raises
     ------
     ValueError
-        If X has no rows or another number of columns than g has dimensions; for NaN or infinity; for noise beside Y,
-        negative noise, or noise of another shape; if inputs lie more than 1e150 apart.
+        If X has no rows or another number of columns than g has dimensions; for NaN or infinity; for noise
+        beside Y, negative noise, or noise of another shape; if inputs lie more than 1e150 apart.
     TypeError
         For arrays that are not real numbers.
 
@@ -59,14 +60,17 @@ def gram(
 
     Notes
     -----
-    O(B N M n D) time. Depends on differences of inputs only: inputs shifted without rounding give the same bits.
+    O(B N M n D) time. Depends on differences of inputs only: inputs shifted without rounding give the same
+    bits.
     Oracle: ``tests/oracle.py::gram``.
     """
     X = checked_points(X, "X", g)
     one_of(phase, "phase", _PHASES)
     if Y is not None:
         if noise_variance is not None:
-            raise ValueError("noise_variance: given beside Y, expected None (noise is on the diagonal of K(X, X))")
+            raise ValueError(
+                "noise_variance: given beside Y, expected None (noise is on the diagonal of K(X, X))"
+            )
         Y = checked_points(Y, "Y", g, allow_empty=True, origin=X)
         noise = np.zeros((1, 1))
     else:
@@ -85,12 +89,16 @@ def checked_points(
     if points.ndim == 1:
         points = points.reshape(-1, 1) if g.n_dims == 1 or len(points) else points.reshape(0, g.n_dims)
     if points.shape[1] != g.n_dims:
-        raise ValueError(f"{name}: {points.shape[1]} columns (shape {points.shape}), but g.n_dims is {g.n_dims}")
+        raise ValueError(
+            f"{name}: {points.shape[1]} columns (shape {points.shape}), but g.n_dims is {g.n_dims}"
+        )
     if len(points) == 0 and not allow_empty:
         raise ValueError(f"{name}: no rows, expected at least one point")
     together = points if origin is None else np.concatenate([points, origin[:1]])
     if len(together) and np.abs(together).max() > _WIDEST:
-        raise ValueError(f"{name}: entries up to {np.abs(together).max():g}, expected at most {_WIDEST:g}; rescale")
+        raise ValueError(
+            f"{name}: entries up to {np.abs(together).max():g}, expected at most {_WIDEST:g}; rescale"
+        )
     return points
 
 
@@ -125,10 +133,10 @@ def checked_noise(value: Any, g: GMMBatch, n_points: int, *, default: float | No
 def warn_if_collapsed(X: Array, name: str) -> None:
     """Warn where float32 has merged neighbouring inputs far from the origin.
 
-    Rounding shows in a column that is narrow for its distance from 0 and holds fewer float32 numbers than it has
-    points, with neighbours on adjacent ones. A constant column is suspect from 2**24 only, where float32 no longer
-    tells integers apart. Data merely repeated (years, categories) keep gaps much wider than the float spacing. And
-    nothing is lost unless whole rows have become equal.
+    Rounding shows in a column that is narrow for its distance from 0 and holds fewer float32 numbers than it
+    has points, with neighbours on adjacent ones. A constant column is suspect from 2**24 only, where float32
+    no longer tells integers apart. Data merely repeated (years, categories) keep gaps much wider than the
+    float spacing. And nothing is lost unless whole rows have become equal.
     """
     if X.dtype != np.float32 or len(X) < 2:
         return

@@ -24,10 +24,11 @@ class LogLikelihood:
     info : array of int32, shape (B,)
         0, or the first k (from 1) whose Cholesky pivot is at most N eps max diag(C), or not finite.
     jitter : array, shape (B,)
-        Shift added to the diagonal to repair a failed factorisation, units of y squared; 0 where there was none.
+        Shift added to the diagonal to repair a failed factorisation, units of y squared; 0 where there was
+        none.
     grad : GMMGradient or None
-        In weights (J,), means (J, D), scales (J, D) and noise_variance, (B,) or (B, N) as the noise was given; NaN
-        for the mixtures that failed.
+        In weights (J,), means (J, D), scales (J, D) and noise_variance, (B,) or (B, N) as the noise was
+        given; NaN for the mixtures that failed.
     """
 
     value: Array
@@ -60,13 +61,13 @@ def log_likelihood(
     phase : {"joint", "per_axis"}
         As in `gram`.
     jitter : float
-        Largest diagonal shift allowed, as a fraction of mean diag(C_b). Where a factorisation fails, and only there,
-        1e-4, 1e-2 and 1 times it are tried; the default tries none.
+        Largest diagonal shift allowed, as a fraction of mean diag(C_b). Where a factorisation fails, and only
+        there, 1e-4, 1e-2 and 1 times it are tried; the default tries none.
     grad : bool
         The gradient takes two to three times as long as the value.
     max_bytes : int, optional
-        Bound on the working memory. Default: half of what is free. Smaller bounds mean fewer matrices at a time,
-        not other results.
+        Bound on the working memory. Default: half of what is free. Smaller bounds mean fewer matrices at a
+        time, not other results.
 
     Returns
     -------
@@ -77,8 +78,8 @@ def log_likelihood(
     Raises
     ------
     ValueError
-        If X has no rows, or its shape does not fit g or y; for NaN or infinity; for noise that is negative, of another
-        shape, or not given anywhere; for negative jitter.
+        If X has no rows, or its shape does not fit g or y; for NaN or infinity; for noise that is negative,
+        of another shape, or not given anywhere; for negative jitter.
     TypeError
         For arrays that are not real numbers.
     MemoryError
@@ -91,9 +92,9 @@ def log_likelihood(
 
     Notes
     -----
-    O(B N^3) time. Every mixture is computed alone in a fixed order: a batch gives the same bits as batches of one,
-    for any number of threads and any `max_bytes`. Below 2048 points a matrix is factored by LAPACK on one thread,
-    from there on by fixed tiles on all threads.
+    O(B N^3) time. Every mixture is computed alone in a fixed order: a batch gives the same bits as batches of
+    one, for any number of threads and any `max_bytes`. Below 2048 points a matrix is factored by LAPACK on
+    one thread, from there on by fixed tiles on all threads.
     Oracle: ``tests/oracle.py::log_likelihood``.
     """
     X, y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)

@@ -1,8 +1,9 @@
 """SciPy's BLAS and LAPACK inside compiled code.
 
-Kernels get the routines' addresses as data (`addresses`), so that Numba can cache them on disk: an address baked
-into the machine code would be wrong in the next process. All matrices are double precision and column-major, as
-LAPACK's: a C-ordered lower triangle is LAPACK's upper one, transposed. Call inside `single_threaded_blas`.
+Kernels get the routines' addresses as data (`addresses`), so that Numba can cache them on disk: an address
+baked into the machine code would be wrong in the next process. All matrices are double precision and
+column-major, as LAPACK's: a C-ordered lower triangle is LAPACK's upper one, transposed. Call inside
+`single_threaded_blas`.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ _call_gemm = _routine("cciiidpipidpi")
 _L, _N, _R, _T, _U = (ord(letter) for letter in "LNRTU")
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def potrf(blas: Any, n: int, matrix: int, stride: int) -> int:
     """Cholesky factor L of a symmetric matrix whose lower triangle is stored by rows, in place.
 
@@ -96,26 +97,30 @@ def potrf(blas: Any, n: int, matrix: int, stride: int) -> int:
     return _call_potrf(blas[_DPOTRF], (_U, n, matrix, stride))  # type: ignore[no-any-return]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def solve_rows(blas: Any, transposed: bool, n: int, k: int, factor: int, stride: int, rows: int, row_stride: int) -> None:
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def solve_rows(
+    blas: Any, transposed: bool, n: int, k: int, factor: int, stride: int, rows: int, row_stride: int
+) -> None:
     """Replace each of the `k` stored rows v (n,) by L^-1 v, or by L^-T v if `transposed`."""
     trans = _N if transposed else _T
     _call_trsm(blas[_DTRSM], (_L, _U, trans, _N, n, k, 1.0, factor, stride, rows, row_stride))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def solve_vector(blas: Any, transposed: bool, n: int, factor: int, stride: int, vector: int) -> None:
     """Replace a vector v (n,) by L^-1 v, or by L^-T v if `transposed`."""
     _call_trsv(blas[_DTRSV], (_U, _N if transposed else _T, _N, n, factor, stride, vector, 1))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def subtract_squares(blas: Any, n: int, k: int, rows: int, row_stride: int, out: int, out_stride: int) -> None:
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def subtract_squares(
+    blas: Any, n: int, k: int, rows: int, row_stride: int, out: int, out_stride: int
+) -> None:
     """out -= V V^T in the lower triangle, V (n, k) and out (n, n) stored by rows."""
     _call_syrk(blas[_DSYRK], (_U, _T, n, k, -1.0, rows, row_stride, 1.0, out, out_stride))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def subtract_product(
     blas: Any, m: int, n: int, k: int, left: int, right: int, stride: int, out: int, out_stride: int
 ) -> None:

@@ -1,8 +1,9 @@
 """Gaussian process predictions for a batch of mixtures.
 
-Test points go in fixed blocks: V = L^-1 K(X, X*) for one block at a time, mean V'z with z = L^-1 y, latent variance
-k(0) - |v|^2. The cross-covariance of all points never exists, and the bits do not depend on how points or mixtures
-are spread. Variances come from triangular solves: an explicit inverse loses them all where C is ill-conditioned.
+Test points go in fixed blocks: V = L^-1 K(X, X*) for one block at a time, mean V'z with z = L^-1 y, latent
+variance k(0) - |v|^2. The cross-covariance of all points never exists, and the bits do not depend on how
+points or mixtures are spread. Variances come from triangular solves: an explicit inverse loses them all where
+C is ill-conditioned.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ from ._lapack import addresses, solve_rows, solve_vector, subtract_squares
 from ._parallel import n_threads, parallel_for, single_threaded_blas
 from .gram import fill_tables, gram_rows, mirror, native, points_by_axis, total_weight
 from .likelihood import (
+    BLOCKS_STAGE,
+    FACTOR_STAGE,
+    FINISH_STAGE,
+    VALUE_STAGE,
     Workspace,
     dot,
     factor_mixture,
     factor_shared,
     prepare_mixture,
     share_matrices,
-    value_and_alpha,
+    whitened,
 )
 
 __all__ = ["predict_gp"]
@@ -36,7 +41,7 @@ POINTS = 128  # test points in a block
 _EPS = 2.220446049250313e-16
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def latent_variance(
     blas: Array, prior: float, solved: Array, factor: Array, largest: float, scratch: Array
 ) -> float:
@@ -47,17 +52,18 @@ def latent_variance(
     """
     n = len(solved)
     variance = prior - dot(solved, solved, n)
-    if variance >= 0.0:
-        return variance
-    scratch[:] = solved
-    solve_vector(blas, True, n, factor.ctypes.data, n, scratch.ctypes.data)
-    total = 1.0
-    for i in range(n):
-        total += abs(scratch[i])
-    return 0.0 if -variance <= 8.0 * n * _EPS * largest * total * total else math.nan
+    if variance < 0.0:
+        for i in range(n):
+            scratch[i] = solved[i]
+        solve_vector(blas, True, n, factor.ctypes.data, n, scratch.ctypes.data)
+        total = 1.0
+        for i in range(n):
+            total += abs(scratch[i])
+        variance = 0.0 if -variance <= 8.0 * n * _EPS * largest * total * total else math.nan
+    return variance
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def predict_block(
     b: int,
     block: int,
@@ -96,9 +102,9 @@ def predict_block(
     scratch = np.empty(n_points)
     fill_tables(first, n, means, block_high, block_low, n_phases, cos_new, sin_new)
     gram_rows(
-        0,
+        np.int64(0),
         stop - start,
-        False,
+        np.int64(0),
         n,
         first,
         weights,
@@ -111,7 +117,6 @@ def predict_block(
         sines,
         n_phases,
         rows,
-        0,
     )
     solve_rows(blas, False, n_points, stop - start, matrix.ctypes.data, n_points, rows.ctypes.data, n_points)
     prior = total_weight(first, n, weights)
@@ -120,7 +125,7 @@ def predict_block(
         variance[b, start + r] = latent_variance(blas, prior, rows[r], matrix, largest, scratch)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def finish_covariance(
     b: int,
     blas: Array,
@@ -145,7 +150,21 @@ def finish_covariance(
     out = covariance[b]
     fill_tables(first, n, means, high_new, low_new, n_phases, cosines, sines)
     gram_rows(
-        0, n_new, True, n, first, weights, rates, x_new, cosines, sines, x_new, cosines, sines, n_phases, out, 0
+        np.int64(0),
+        n_new,
+        np.int64(1),
+        n,
+        first,
+        weights,
+        rates,
+        x_new,
+        cosines,
+        sines,
+        x_new,
+        cosines,
+        sines,
+        n_phases,
+        out,
     )
     for i in range(n_new):
         out[i, i] = 0.0
@@ -160,6 +179,9 @@ def finish_covariance(
 def _predictions(
     start: int,
     stop: int,
+    stages: int,
+    part_start: int,
+    part_stop: int,
     blas: Array,
     offsets: Array,
     weights: Array,
@@ -187,44 +209,53 @@ def _predictions(
     variance: Array,
     covariance: Array,
     info: Array,
+    shift: Array,
 ) -> None:
-    """Mixtures ``start : stop``, one after another on this thread."""
-    n_blocks = (x_new.shape[1] + POINTS - 1) // POINTS
+    """Mixtures ``start : stop``, one after another on this thread, or one stage of one mixture.
+
+    One entry for all stages, as in `likelihood._likelihoods`; `part_start` and `part_stop` bound the blocks
+    of points.
+    """
     for b in range(start, stop):
-        prepare_mixture(b, offsets, means, scales, high, low, n_phases, rates, cosines, sines)
-        code, shift = factor_mixture(
-            b, blas, offsets, weights, x, noise, jitter, n_phases, rates, cosines, sines, matrix
-        )
-        info[b] = code
-        if code != 0:
-            continue
-        value_and_alpha(blas, matrix, y, z, False)
-        largest = total_weight(offsets[b], offsets[b + 1] - offsets[b], weights) + largest_noise[b] + shift
-        for block in range(n_blocks):
-            predict_block(
-                b,
-                block,
-                blas,
-                offsets,
-                weights,
-                means,
-                x,
-                x_new,
-                high_new,
-                low_new,
-                n_phases,
-                largest,
-                matrix,
-                rates,
-                cosines,
-                sines,
-                z,
-                solved,
-                block * POINTS if full else 0,
-                mean,
-                variance,
+        if stages & FACTOR_STAGE:
+            prepare_mixture(b, offsets, means, scales, high, low, n_phases, rates, cosines, sines)
+            code, used = factor_mixture(
+                b, blas, offsets, weights, x, noise, jitter, n_phases, rates, cosines, sines, matrix
             )
-        if full:
+            info[b] = code
+            shift[b] = used
+        if info[b] != 0:
+            continue
+        if stages & VALUE_STAGE:
+            whitened(blas, matrix, y, z)
+        if stages & BLOCKS_STAGE:
+            k0 = total_weight(offsets[b], offsets[b + 1] - offsets[b], weights)
+            largest = k0 + largest_noise[b] + shift[b]
+            for block in range(part_start, part_stop):
+                predict_block(
+                    b,
+                    block,
+                    blas,
+                    offsets,
+                    weights,
+                    means,
+                    x,
+                    x_new,
+                    high_new,
+                    low_new,
+                    n_phases,
+                    largest,
+                    matrix,
+                    rates,
+                    cosines,
+                    sines,
+                    z,
+                    solved,
+                    block * POINTS if full else 0,
+                    mean,
+                    variance,
+                )
+        if stages & FINISH_STAGE:
             finish_covariance(
                 b,
                 blas,
@@ -292,6 +323,7 @@ def predict_gp(
     variance = np.full((n_mixtures, n_new), np.nan)
     covariance = np.full((n_mixtures, n_new, n_new) if full else (0, 0, 0), np.nan)
     info = np.zeros(n_mixtures, dtype=np.int32)
+    shift = np.zeros(n_mixtures)
     if n_mixtures:
         points, new = points_by_axis(X, X[0]), points_by_axis(X_new, X[0])
         mixtures = (offsets, native(weights), native(means), native(scales))
@@ -311,38 +343,32 @@ def predict_gp(
         workers = workers_that_fit(wanted, each, max_bytes, what)
         spaces = [(Workspace(*sizes), np.empty((height, n_points))) for _ in range(workers)]
 
+        n_blocks = -(-n_new // POINTS)
+        last = FINISH_STAGE if full else 0
+
+        def run(w: Workspace, solved: Array, start: int, stop: int, stages: int, i: int, j: int) -> None:
+            problem = (blas, *mixtures, *points, targets, noise, jitter, n_phases, *new, full, largest_noise)
+            buffers = (w.matrix, w.rates, w.cosines, w.sines, w.alpha, solved)
+            outputs = (mean, variance, covariance, info, shift)
+            _predictions(start, stop, stages, i, j, *problem, *buffers, *outputs)
+
         def across(start: int, stop: int) -> None:
             w, solved = spaces.pop()  # one worker, one workspace; lists are thread-safe
-            buffers = (w.matrix, w.rates, w.cosines, w.sines, w.alpha, solved)
-            problem = (blas, *mixtures, *points, targets, noise, jitter, n_phases, *new, full, largest_noise)
             try:
-                _predictions(start, stop, *problem, *buffers, mean, variance, covariance, info)
+                run(w, solved, start, stop, FACTOR_STAGE | VALUE_STAGE | BLOCKS_STAGE | last, 0, n_blocks)
             finally:
                 spaces.append((w, solved))
 
         def shared(b: int) -> None:
             w, solved = spaces[0]
-            code, shift = factor_shared(b, blas, mixtures, points, noise, jitter, n_phases, w, threads)
-            info[b] = code
-            if code != 0:
-                return
-            value_and_alpha(blas, w.matrix, targets, w.alpha, False)
-            largest = float(
-                total_weight(offsets[b], offsets[b + 1] - offsets[b], mixtures[1]) + largest_noise[b] + shift
-            )
-            tables = (w.matrix, w.rates, w.cosines, w.sines, w.alpha)
+            info[b], shift[b] = factor_shared(b, blas, mixtures, points, noise, jitter, n_phases, w, threads)
+            run(w, solved, b, b + 1, VALUE_STAGE, 0, 0)
 
-            def block_kernel(block: int, stop: int) -> None:
-                rows = solved if full else np.empty((height, n_points))
-                first_row = block * POINTS if full else 0
-                problem = (blas, *mixtures[:3], points[0], *new, n_phases, largest, *tables)
-                predict_block(b, block, *problem, rows, first_row, mean, variance)
+            def blocks(i: int, j: int) -> None:
+                run(w, solved if full else np.empty_like(solved), b, b + 1, BLOCKS_STAGE, i, j)
 
-            parallel_for(block_kernel, -(-n_new // POINTS), 1, threads=threads)
-            if full:
-                finish_covariance(
-                    b, blas, *mixtures[:3], *new, n_phases, w.rates, solved, variance, covariance
-                )
+            parallel_for(blocks, n_blocks, 1, threads=threads)
+            run(w, solved, b, b + 1, last, 0, 0)
 
         with single_threaded_blas():
             if sharing:

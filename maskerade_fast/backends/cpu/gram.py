@@ -1,9 +1,10 @@
 """Gram matrices of spectral mixtures by angle addition (MATH.md section 1).
 
-With phases a_i = 2 pi m.(x_i - x_0), cos(a_i - a_j) = cos a_i cos a_j + sin a_i sin a_j: sine and cosine are needed
-once a point and component, and a pair costs one exponential and a few multiply-adds. Phases are kept in turns and to
-twice the working precision until they are reduced, so frequencies times large inputs cost no digits; lags are plain
-differences of the inputs. Both depend on differences alone: inputs shifted exactly give the same bits.
+With phases a_i = 2 pi m.(x_i - x_0), cos(a_i - a_j) = cos a_i cos a_j + sin a_i sin a_j: sine and cosine are
+needed once a point and component, and a pair costs one exponential and a few multiply-adds. Phases are kept
+in turns and to twice the working precision until they are reduced, so frequencies times large inputs cost no
+digits; lags are plain differences of the inputs. Both depend on differences alone: inputs shifted exactly
+give the same bits.
 
 The per-axis phase, a product of cosines over the axes, is the same with D phases in place of one.
 """
@@ -52,8 +53,9 @@ def fill_tables(
         for p in range(n_phases):
             turns = sines[q * n_phases + p]
             cosine = cosines[q * n_phases + p]
-            turns[:n_points] = 0.0
-            for d in range(n_dims) if n_phases == 1 else range(p, p + 1):
+            for i in range(n_points):
+                turns[i] = 0.0
+            for d in range(0 if n_phases == 1 else p, n_dims if n_phases == 1 else p + 1):
                 m = means[first + q, d]
                 for i in range(n_points):
                     product = m * high[d, i]
@@ -66,7 +68,7 @@ def fill_tables(
                 turns[i] = s
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def fill_rates(first: int, n: int, scales: Array, rates: Array) -> None:
     """-2 pi^2 sigma^2 of components ``first : first + n`` into `rates` (n, D)."""
     for q in range(n):
@@ -75,7 +77,7 @@ def fill_rates(first: int, n: int, scales: Array, rates: Array) -> None:
             rates[q, d] = max(-2.0 * math.pi**2 * s * s, _STEEPEST)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def load_tile(
     start: int, width: int, x: Array, cosines: Array, sines: Array, n_rows: int, tile: Array
 ) -> None:
@@ -85,13 +87,15 @@ def load_tile(
     """
     n_dims = x.shape[0]
     for d in range(n_dims):
-        tile[d, :width] = x[d, start : start + width]
+        for k in range(width):
+            tile[d, k] = x[d, start + k]
     for r in range(n_rows):
-        tile[n_dims + r, :width] = cosines[r, start : start + width]
-        tile[n_dims + n_rows + r, :width] = sines[r, start : start + width]
+        for k in range(width):
+            tile[n_dims + r, k] = cosines[r, start + k]
+            tile[n_dims + n_rows + r, k] = sines[r, start + k]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def envelope_argument(q: int, width: int, rates: Array, squares: Array, argument: Array) -> None:
     """Sum over all axes of rate * lag^2 into `argument`."""
     rate = rates[q, 0]
@@ -107,7 +111,7 @@ def envelope_argument(q: int, width: int, rates: Array, squares: Array, argument
 def gram_rows(
     row_start: int,
     row_stop: int,
-    triangle: bool,
+    triangle: int,
     n: int,
     first: int,
     weights: Array,
@@ -120,11 +124,10 @@ def gram_rows(
     sin_y: Array,
     n_phases: int,
     out: Array,
-    row_offset: int,
 ) -> None:
-    """k(x_i - y_j) for rows i of ``row_start : row_stop`` into ``out[i - row_offset, j]``.
+    """k(x_i - y_j) for rows i of ``row_start : row_stop`` into ``out[i, j]``.
 
-    With `triangle` only j < i. x (D, N) and y (D, M); tables as `fill_tables` made them.
+    With `triangle` (1, else 0) only j < i. x (D, N) and y (D, M); tables as `fill_tables` made them.
     """
     n_dims, n_columns = y.shape
     n_rows = n * n_phases
@@ -143,7 +146,8 @@ def gram_rows(
                 for k in range(padded):
                     lag = x_i - tile[d, k]
                     squares[d, k] = lag * lag
-            total[:padded] = 0.0
+            for k in range(padded):
+                total[k] = 0.0
             for q in range(n):
                 w = weights[first + q]
                 row = q * n_phases
@@ -168,10 +172,12 @@ def gram_rows(
                         wave[k] *= fma(c_i, cosines[k], s_i * sines[k])
                 for k in range(padded):
                     total[k] = fma(exp_neg(argument[k]), wave[k], total[k])
-            out[i - row_offset, start : start + width] = total[:width]
+            target = out[i, start : start + width]
+            for k in range(width):
+                target[k] = total[k]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def total_weight(first: int, n: int, weights: Array) -> float:
     """k(0), summed in the order of the components."""
     total = 0.0
@@ -180,7 +186,7 @@ def total_weight(first: int, n: int, weights: Array) -> float:
     return total
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def mirror(matrix: Array) -> None:
     """Copy the lower triangle to the upper one, in squares that stay in cache."""
     size = matrix.shape[0]
@@ -206,7 +212,7 @@ def _gram_items(
     y: Array,
     high_y: Array,
     low_y: Array,
-    triangle: bool,
+    triangle: int,
     n_phases: int,
     out: Array,
 ) -> None:
@@ -238,12 +244,14 @@ def _gram_items(
         i0 = (item - b * per_matrix) * rows
         i1 = min(i0 + rows, n_points)
         gram_rows(
-            i0, i1, triangle, n, first, weights, rates, x, cos_x, sin_x, y, cos_y, sin_y, n_phases, out[b], 0
+            i0, i1, triangle, n, first, weights, rates, x, cos_x, sin_x, y, cos_y, sin_y, n_phases, out[b]
         )
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _finish_triangles(start: int, stop: int, offsets: Array, weights: Array, noise: Array, out: Array) -> None:
+def _finish_triangles(
+    start: int, stop: int, offsets: Array, weights: Array, noise: Array, out: Array
+) -> None:
     """Diagonals, exactly sum w + noise, and upper triangles of the matrices ``start : stop``."""
     for b in range(start, stop):
         diagonal = total_weight(offsets[b], offsets[b + 1] - offsets[b], weights)
@@ -252,7 +260,7 @@ def _finish_triangles(start: int, stop: int, offsets: Array, weights: Array, noi
         mirror(out[b])
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def noise_at(noise: Array, b: int, i: int) -> float:
     """Entry (b, i) of a noise table whose axes have their full length or 1."""
     return noise[b if noise.shape[0] > 1 else 0, i if noise.shape[1] > 1 else 0]  # type: ignore[no-any-return]
@@ -300,7 +308,7 @@ def gram(
     -------
     K : array, shape (B, N, M)
     """
-    triangle = Y is None
+    triangle = int(Y is None)
     other = X if Y is None else Y
     n_mixtures, n_points, n_columns = len(offsets) - 1, len(X), len(other)
     out = np.empty((n_mixtures, n_points, n_columns))
@@ -321,12 +329,25 @@ def gram(
 
     def kernel(start: int, stop: int) -> None:
         _gram_items(
-            start, stop, rows, offsets, weights, native(means), native(scales), *x, *y, triangle, n_phases, out
+            start,
+            stop,
+            rows,
+            offsets,
+            weights,
+            native(means),
+            native(scales),
+            *x,
+            *y,
+            triangle,
+            n_phases,
+            out,
         )
 
     parallel_for(kernel, items, block)
     if triangle:
         parallel_for(
-            lambda start, stop: _finish_triangles(start, stop, offsets, weights, noise, out), n_mixtures, block
+            lambda start, stop: _finish_triangles(start, stop, offsets, weights, noise, out),
+            n_mixtures,
+            block,
         )
     return out.astype(dtype, copy=False)

@@ -1,16 +1,17 @@
 """Log-likelihoods of a batch of mixtures, with gradients: Gram, factor and value fused, matrix by matrix.
 
-A worker owns one N x N buffer and goes through the batch: Gram triangle, dpotrf in place, triangular solve, value.
-With gradients the inverse never exists whole. For each block of columns of C^-1 two triangular solves give the rows
-below the block, which is all that symmetry leaves to know, 2/3 N^3 operations in total; a pass over them takes
+A worker owns one N x N buffer and goes through the batch: Gram triangle, dpotrf in place, triangular solve,
+value. With gradients the inverse never exists whole. For each block of columns of C^-1 two triangular solves
+give the rows below the block, which is all that symmetry leaves to know, 2/3 N^3 operations in total; a pass
+over them takes
 
     dL/dp = sum_ij G_ij dC_ij/dp,   G = (alpha alpha' - C^-1) / 2
 
-with C rebuilt by angle addition. All blocks are fixed and their sums are added in a fixed order, so the bits depend
-neither on the number of threads nor on how a batch is cut.
+with C rebuilt by angle addition. All blocks are fixed and their sums are added in a fixed order, so the bits
+depend neither on the number of threads nor on how a batch is cut.
 
-From `TILED_SIZE` points the factorisation itself is shared among threads: a left-looking Cholesky over fixed square
-tiles, each computed by one BLAS thread.
+From `TILED_SIZE` points the factorisation itself is shared among threads: a left-looking Cholesky over fixed
+square tiles, each computed by one BLAS thread.
 """
 
 from __future__ import annotations
@@ -54,31 +55,31 @@ _EPS = 2.220446049250313e-16
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def set_diagonal(b: int, diagonal: float, shift: float, noise: Array, matrix: Array) -> float:
-    """Diagonal of C_b: k(0) + noise + shift, not read from any Gram; returns its largest entry."""
+def set_diagonal(b: int, k0: float, shift: float, noise: Array, matrix: Array) -> float:
+    """Write the diagonal of C_b, k(0) + noise + shift; returns its largest entry."""
     largest = -math.inf
     for i in range(matrix.shape[0]):
-        value = diagonal + noise_at(noise, b, i) + shift
+        value = k0 + noise_at(noise, b, i) + shift
         matrix[i, i] = value
         largest = max(largest, value)
     return largest
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def mean_noise(b: int, n_points: int, noise: Array) -> float:
-    """Mean over the points of the noise of mixture b."""
+def diagonal_of(b: int, offsets: Array, weights: Array, noise: Array, n_points: int) -> tuple[float, float]:
+    """k(0) of mixture b, and the mean over the points of k(0) + noise."""
+    k0 = total_weight(offsets[b], offsets[b + 1] - offsets[b], weights)
     total = 0.0
     for i in range(n_points):
         total += noise_at(noise, b, i)
-    return total / n_points
+    return k0, k0 + total / n_points
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def first_bad_pivot(factor: Array, largest: float, lapack_info: int) -> int:
-    """0, or the first k whose pivot is at most N eps `largest`, or not finite; `lapack_info` where that is first."""
-    n = factor.shape[0]
-    bound = n * _EPS * largest
-    for k in range(lapack_info - 1 if lapack_info > 0 else n):
+    """0, or the first k whose pivot is at most N eps `largest`, or not finite; `lapack_info` where that is
+    first.""" n = factor.shape[0] bound = n * _EPS * largest for k in range(lapack_info - 1 if lapack_info > 0
+    else n):
         pivot = factor[k, k] * factor[k, k]
         if not bound < pivot < math.inf:  # also true for NaN
             return k + 1
@@ -94,6 +95,14 @@ def shift_of(attempt: int, jitter: float, mean_diagonal: float) -> float:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def factor_once(b: int, k0: float, shift: float, noise: Array, blas: Array, matrix: Array) -> int:
+    """Set the diagonal of the Gram triangle in `matrix` and factor it in place; returns info."""
+    n = matrix.shape[0]
+    largest = set_diagonal(b, k0, shift, noise, matrix)
+    return first_bad_pivot(matrix, largest, potrf(blas, n, matrix.ctypes.data, n))  # type: ignore[no-any-return]
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def factor_mixture(
     b: int,
     blas: Array,
@@ -112,39 +121,60 @@ def factor_mixture(
     n_points = x.shape[1]
     first = offsets[b]
     n = offsets[b + 1] - first
-    diagonal = total_weight(first, n, weights)
-    mean_diagonal = diagonal + mean_noise(b, n_points, noise)
-    info, shift = 0, 0.0
+    k0, mean_diagonal = diagonal_of(b, offsets, weights, noise, n_points)
+    code = np.int64(0)
+    used = 0.0
     for attempt in range(RETRIES + 1):
-        shift = shift_of(attempt, jitter, mean_diagonal)
+        used = shift_of(attempt, jitter, mean_diagonal)
         gram_rows(
-            0, n_points, True, n, first, weights, rates, x, cosines, sines, x, cosines, sines, n_phases, matrix, 0
+            np.int64(0),
+            n_points,
+            np.int64(1),
+            n,
+            first,
+            weights,
+            rates,
+            x,
+            cosines,
+            sines,
+            x,
+            cosines,
+            sines,
+            n_phases,
+            matrix,
         )
-        largest = set_diagonal(b, diagonal, shift, noise, matrix)
-        info = potrf(blas, n_points, matrix.ctypes.data, n_points)
-        info = first_bad_pivot(matrix, largest, info)
-        if info == 0 or jitter == 0.0:
+        code = factor_once(b, k0, used, noise, blas, matrix)
+        if code == 0 or jitter == 0.0:
             break
-    return info, shift if info == 0 else 0.0
+    if code != 0:
+        used = 0.0
+    return code, used
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def value_and_alpha(blas: Array, factor: Array, y: Array, alpha: Array, with_alpha: bool) -> float:
-    """Log-likelihood from the factor; `alpha` becomes C^-1 y, or L^-1 y without `with_alpha`."""
+def whitened(blas: Array, factor: Array, y: Array, z: Array) -> None:
+    """z = L^-1 y."""
     n = len(y)
-    alpha[:] = y
-    solve_vector(blas, False, n, factor.ctypes.data, n, alpha.ctypes.data)
+    for i in range(n):
+        z[i] = y[i]
+    solve_vector(blas, False, n, factor.ctypes.data, n, z.ctypes.data)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def value_and_alpha(blas: Array, factor: Array, y: Array, alpha: Array) -> float:
+    """Log-likelihood from the factor; `alpha` becomes C^-1 y."""
+    n = len(y)
+    whitened(blas, factor, y, alpha)
     square, log_diagonal = 0.0, 0.0
     for i in range(n):
         square += alpha[i] * alpha[i]
         log_diagonal += math.log(factor[i, i])
-    if with_alpha:
-        solve_vector(blas, True, n, factor.ctypes.data, n, alpha.ctypes.data)
+    solve_vector(blas, True, n, factor.ctypes.data, n, alpha.ctypes.data)
     return -0.5 * square - log_diagonal - 0.5 * n * math.log(2.0 * math.pi)
 
 
-# Sums may be taken in any order, so that they vectorise. NaN and infinity keep their meaning, and the order is the
-# machine code's: equal calls give equal bits.
+# Sums may be taken in any order, so that they vectorise. NaN and infinity keep their meaning, and the order
+# is the machine code's: equal calls give equal bits.
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
 def sum_of(values: Array, width: int) -> float:
     """Sum of ``values[:width]``."""
@@ -163,7 +193,7 @@ def dot(left: Array, right: Array, width: int) -> float:
     return total
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def gradient_block(
     block: int,
     blas: Array,
@@ -180,8 +210,9 @@ def gradient_block(
 ) -> None:
     """Share of one block of columns of C^-1 in the gradient of one mixture.
 
-    ``sums[block, q]`` receives, over the pairs a < b with a in the block, with 2 G_ab = alpha_a alpha_b - C^-1_ab and
-    the lag t = x_a - x_b, the sums of 2 G exp cos, of 2 G exp sin t_d and of 2 G exp cos t_d^2; `diagonal` G_aa.
+    ``sums[block, q]`` receives, over the pairs a < b with a in the block, with 2 G_ab = alpha_a alpha_b -
+    C^-1_ab and the lag t = x_a - x_b, the sums of 2 G exp cos, of 2 G exp sin t_d and of 2 G exp cos t_d^2;
+    `diagonal` G_aa.
     """
     n_dims, n_points = x.shape
     n_rows = n * n_phases
@@ -205,7 +236,9 @@ def gradient_block(
     argument = np.empty(TILE)
     product = np.empty(TILE)
     twice_g = np.empty(TILE)
-    sums[block] = 0.0
+    for q in range(n):
+        for c in range(1 + 2 * n_dims):
+            sums[block, q, c] = 0.0
     for start in range(first_row, n_points, TILE):
         tile_width = min(TILE, n_points - start)
         width = (tile_width + LANES - 1) // LANES * LANES
@@ -213,7 +246,8 @@ def gradient_block(
         for r in range(height):
             a = first_row + r
             begin = max(a + 1 - start, 0)
-            twice_g[:width] = 0.0  # also before the diagonal and beyond the end: those columns add nothing
+            for k in range(width):
+                twice_g[k] = 0.0  # also before the diagonal and beyond the end: those columns add nothing
             alpha_a = alpha[a]
             for k in range(begin, tile_width):
                 twice_g[k] = alpha_a * alpha[start + k] - inverse[r, start - first_row + k]
@@ -235,17 +269,20 @@ def gradient_block(
                         waves[p, k] = fma(c_a, c_b[k], s_a * s_b[k])
                         slopes[p, k] = fma(s_a, c_b[k], -c_a * s_b[k])
                 if n_phases > 1:  # the product of all waves, and each slope times the other axes' waves
-                    product[:width] = 1.0
+                    for k in range(width):
+                        product[k] = 1.0
                     for p in range(n_phases):
                         for k in range(width):
                             slopes[p, k] *= product[k]
                             product[k] *= waves[p, k]
-                    product[:width] = 1.0
+                    for k in range(width):
+                        product[k] = 1.0
                     for p in range(n_phases - 1, -1, -1):
                         for k in range(width):
                             slopes[p, k] *= product[k]
                             product[k] *= waves[p, k]
-                    waves[0, :width] = product[:width]
+                    for k in range(width):
+                        waves[0, k] = product[k]
                 for k in range(width):
                     weight = twice_g[k] * exp_neg(argument[k])
                     argument[k] = weight
@@ -259,7 +296,7 @@ def gradient_block(
                     sums[block, q, 1 + n_dims + d] += dot(waves[0], squares[d], width)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def finish_gradient(
     b: int,
     info: int,
@@ -285,20 +322,22 @@ def finish_gradient(
             d_noise[b, i] = diagonal[i] if info == 0 else math.nan
     else:
         d_noise[b, 0] = trace
-    total = np.empty(1 + 2 * n_dims)
     for q in range(offsets[b + 1] - offsets[b]):
         j = offsets[b] + q
-        total[:] = 0.0 if info == 0 else math.nan
-        if info == 0:
+        for c in range(1 + 2 * n_dims):
+            total = 0.0 if info == 0 else math.nan
             for block in range(sums.shape[0]):
-                total += sums[block, q]
-        d_weights[j] = total[0] + trace
-        for d in range(n_dims):
-            d_means[j, d] = -2.0 * math.pi * weights[j] * total[1 + d]
-            d_scales[j, d] = -4.0 * math.pi**2 * weights[j] * scales[j, d] * total[1 + n_dims + d]
+                total += sums[block, q, c]
+            if c == 0:
+                d_weights[j] = total + trace
+            elif c <= n_dims:
+                d_means[j, c - 1] = -2.0 * math.pi * weights[j] * total
+            else:
+                d = c - 1 - n_dims
+                d_scales[j, d] = -4.0 * math.pi**2 * weights[j] * scales[j, d] * total
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def prepare_mixture(
     b: int,
     offsets: Array,
@@ -318,10 +357,16 @@ def prepare_mixture(
     fill_tables(first, n, means, high, low, n_phases, cosines, sines)
 
 
+FACTOR_STAGE, VALUE_STAGE, BLOCKS_STAGE, FINISH_STAGE = 1, 2, 4, 8
+
+
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _likelihoods(
     start: int,
     stop: int,
+    stages: int,
+    part_start: int,
+    part_stop: int,
     blas: Array,
     offsets: Array,
     weights: Array,
@@ -334,7 +379,6 @@ def _likelihoods(
     noise: Array,
     jitter: float,
     n_phases: int,
-    with_gradient: bool,
     matrix: Array,
     rates: Array,
     cosines: Array,
@@ -350,48 +394,51 @@ def _likelihoods(
     d_scales: Array,
     d_noise: Array,
 ) -> None:
-    """Mixtures ``start : stop``, one after another on this thread."""
+    """Mixtures ``start : stop``, one after another on this thread, or one stage of one mixture.
+
+    One entry for all stages: each entry would compile everything below it again. `part_start` and `part_stop`
+    bound the blocks of the gradient.
+    """
+    with_gradient = stages & BLOCKS_STAGE != 0
     for b in range(start, stop):
-        prepare_mixture(b, offsets, means, scales, high, low, n_phases, rates, cosines, sines)
-        code, shift[b] = factor_mixture(
-            b, blas, offsets, weights, x, noise, jitter, n_phases, rates, cosines, sines, matrix
-        )
-        info[b] = code
-        value[b] = -math.inf
-        if code == 0:
-            value[b] = value_and_alpha(blas, matrix, y, alpha, with_gradient)
-        if with_gradient:
-            n = offsets[b + 1] - offsets[b]
-            if code == 0:
-                for block in range(sums.shape[0]):
-                    gradient_block(
-                        block, blas, matrix, alpha, n, rates, x, cosines, sines, n_phases, sums, diagonal
-                    )
+        n = offsets[b + 1] - offsets[b]
+        if stages & FACTOR_STAGE:
+            prepare_mixture(b, offsets, means, scales, high, low, n_phases, rates, cosines, sines)
+            code, used = factor_mixture(
+                b, blas, offsets, weights, x, noise, jitter, n_phases, rates, cosines, sines, matrix
+            )
+            info[b] = code
+            shift[b] = used
+        if stages & VALUE_STAGE:
+            value[b] = -math.inf
+            if info[b] == 0:
+                value[b] = value_and_alpha(blas, matrix, y, alpha)
+        if with_gradient and info[b] == 0:
+            for block in range(part_start, part_stop):
+                gradient_block(
+                    block, blas, matrix, alpha, n, rates, x, cosines, sines, n_phases, sums, diagonal
+                )
+        if stages & FINISH_STAGE:
             finish_gradient(
-                b, code, offsets, weights, scales, sums, diagonal, d_weights, d_means, d_scales, d_noise
+                b, info[b], offsets, weights, scales, sums, diagonal, d_weights, d_means, d_scales, d_noise
             )
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _gram_block(
-    start: int,
-    stop: int,
+def _prepare(
     b: int,
     offsets: Array,
-    weights: Array,
+    means: Array,
+    scales: Array,
+    high: Array,
+    low: Array,
+    n_phases: int,
     rates: Array,
-    x: Array,
     cosines: Array,
     sines: Array,
-    n_phases: int,
-    matrix: Array,
 ) -> None:
-    """Rows ``start : stop`` of the lower triangle of one Gram matrix."""
-    first = offsets[b]
-    n = offsets[b + 1] - first
-    gram_rows(
-        start, stop, True, n, first, weights, rates, x, cosines, sines, x, cosines, sines, n_phases, matrix, 0
-    )
+    """`prepare_mixture` for callers in Python."""
+    prepare_mixture(b, offsets, means, scales, high, low, n_phases, rates, cosines, sines)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -421,9 +468,8 @@ def _solve_tile(row: int, column: int, blas: Array, matrix: Array) -> None:
 
 
 def tiled_potrf(blas: Array, matrix: Array, threads: int) -> int:
-    """Cholesky factor of the lower triangle in place, on many threads, with the same bits for any number of them."""
-    n_tiles = -(-len(matrix) // FACTOR_TILE)
-    for column in range(n_tiles):
+    """Cholesky factor of the lower triangle in place, on many threads, with the same bits for any number of
+    them.""" n_tiles = -(-len(matrix) // FACTOR_TILE) for column in range(n_tiles):
         infos = [0] * n_tiles
 
         def update(row: int, stop: int, column: int = column, infos: list[int] = infos) -> None:
@@ -472,33 +518,19 @@ def factor_shared(
     work: Workspace,
     threads: int,
 ) -> tuple[int, float]:
-    """`prepare_mixture` and `factor_mixture` with the threads sharing one matrix; equal bits below `TILED_SIZE`."""
-    offsets, weights, means, scales = mixtures
-    x, high, low = points
-    tables = (work.rates, x, work.cosines, work.sines)
-    prepare_mixture(
-        b, offsets, means, scales, high, low, n_phases, work.rates, work.cosines, work.sines
-    )
-    n_points = x.shape[1]
-    diagonal = total_weight(offsets[b], offsets[b + 1] - offsets[b], weights)
-    mean_diagonal = diagonal + mean_noise(b, n_points, noise)
-    info, shift = 0, 0.0
-    for attempt in range(RETRIES + 1):
+    """`prepare_mixture` and `factor_mixture` with the threads sharing one matrix; equal bits below
+    `TILED_SIZE`.""" offsets, weights, means, scales = mixtures x = points[0] n_points = x.shape[1] tables =
+    (work.cosines, work.sines) first, n = int(offsets[b]), int(offsets[b + 1] - offsets[b]) _prepare(b,
+    offsets, means, scales, *points[1:], n_phases, work.rates, *tables) k0, mean_diagonal = diagonal_of(b,
+    offsets, weights, noise, n_points) info, shift = 0, 0.0 for attempt in range(RETRIES + 1):
         shift = shift_of(attempt, jitter, mean_diagonal)
-        parallel_for(
-            lambda start, stop: _gram_block(
-                start, stop, b, offsets, weights, *tables, n_phases, work.matrix
-            ),
-            n_points,
-            ROWS,
-            threads=threads,
-        )
-        largest = set_diagonal(b, diagonal, shift, noise, work.matrix)
-        if n_points >= TILED_SIZE:
-            info = tiled_potrf(blas, work.matrix, threads)
+        rows = (n, first, weights, work.rates, x, *tables, x, *tables, n_phases, work.matrix)
+        parallel_for(lambda i, j, rows=rows: gram_rows(i, j, 1, *rows), n_points, ROWS, threads=threads)
+        if n_points < TILED_SIZE:
+            info = factor_once(b, k0, shift, noise, blas, work.matrix)
         else:
-            info = potrf(blas, n_points, work.matrix.ctypes.data, n_points)
-        info = first_bad_pivot(work.matrix, largest, info)
+            largest = set_diagonal(b, k0, shift, noise, work.matrix)
+            info = first_bad_pivot(work.matrix, largest, tiled_potrf(blas, work.matrix, threads))
         if info == 0 or jitter == 0.0:
             break
     return info, shift if info == 0 else 0.0
@@ -569,37 +601,30 @@ def log_likelihood(
     workers = plan_workers(wanted, sizes, rows, threads, max_bytes)
     spaces = [Workspace(*sizes) for _ in range(workers)]
 
+    outputs = (value, info, shift, *gradients)
+    n_blocks = len(spaces[0].sums)
+
+    def run(w: Workspace, start: int, stop: int, stages: int, part_start: int, part_stop: int) -> None:
+        problem = (blas, *mixtures, *points, targets, noise, jitter, n_phases)
+        buffers = (w.matrix, w.rates, w.cosines, w.sines, w.alpha, w.sums, w.diagonal)
+        _likelihoods(start, stop, stages, part_start, part_stop, *problem, *buffers, *outputs)
+
     def across(start: int, stop: int) -> None:
         w = spaces.pop()  # one worker, one workspace; lists are thread-safe
-        buffers = (w.matrix, w.rates, w.cosines, w.sines, w.alpha, w.sums, w.diagonal)
-        outputs = (value, info, shift, *gradients)
         try:
-            _likelihoods(
-                start, stop, blas, *mixtures, *points, targets, noise, jitter, n_phases, grad, *buffers, *outputs
-            )
+            run(w, start, stop, FACTOR_STAGE | VALUE_STAGE | gradient_stages, 0, n_blocks)
         finally:
             spaces.append(w)
 
     def shared(b: int) -> None:
         w = spaces[0]
-        code, shift[b] = factor_shared(b, blas, mixtures, points, noise, jitter, n_phases, w, threads)
-        info[b] = code
-        value[b] = value_and_alpha(blas, w.matrix, targets, w.alpha, grad) if code == 0 else -np.inf
-        if not grad:
-            return
-        if code == 0:
-            n = int(offsets[b + 1] - offsets[b])
-            tables = (w.rates, points[0], w.cosines, w.sines)
-            parallel_for(
-                lambda block, stop: gradient_block(
-                    block, blas, w.matrix, w.alpha, n, *tables, n_phases, w.sums, w.diagonal
-                ),
-                len(w.sums),
-                1,
-                threads=threads,
-            )
-        finish_gradient(b, code, offsets, mixtures[1], mixtures[3], w.sums, w.diagonal, *gradients)
+        info[b], shift[b] = factor_shared(b, blas, mixtures, points, noise, jitter, n_phases, w, threads)
+        run(w, b, b + 1, VALUE_STAGE, 0, 0)
+        if grad:
+            parallel_for(lambda i, j: run(w, b, b + 1, BLOCKS_STAGE, i, j), n_blocks, 1, threads=threads)
+            run(w, b, b + 1, FINISH_STAGE, 0, 0)
 
+    gradient_stages = BLOCKS_STAGE | FINISH_STAGE if grad else 0
     with single_threaded_blas():
         if share_matrices(workers, n_points, threads):
             for b in range(n_mixtures):
@@ -609,11 +634,12 @@ def log_likelihood(
     return result()
 
 
-def plan_workers(wanted: int, sizes: tuple[int, int, int, int], rows: int, threads: int, max_bytes: int | None) -> int:
-    """Workers whose buffers fit; where the threads share matrices each of them has blocks of `rows` rows in work."""
-    rows = rows * (threads if wanted == 1 else 1)
-    what = f"working memory for one matrix of {sizes[1]} points"
-    return workers_that_fit(wanted, Workspace.bytes(*sizes, rows), max_bytes, what)
+def plan_workers(
+    wanted: int, sizes: tuple[int, int, int, int], rows: int, threads: int, max_bytes: int | None
+) -> int:
+    """Workers whose buffers fit; where the threads share matrices each of them has blocks of `rows` rows in
+    work.""" rows = rows * (threads if wanted == 1 else 1) what = f"working memory for one matrix of
+    {sizes[1]} points" return workers_that_fit(wanted, Workspace.bytes(*sizes, rows), max_bytes, what)
 
 
 def share_matrices(workers: int, n_points: int, threads: int) -> bool:
@@ -635,9 +661,9 @@ def _cholesky(
             shift[b] = shift_of(attempt, jitter, mean_diagonal)
             largest = -math.inf
             for i in range(n):
-                out[b, i, :i] = matrices[b, i, :i]
-                out[b, i, i] = matrices[b, i, i] + shift[b]
-                out[b, i, i + 1 :] = 0.0
+                for j in range(n):
+                    out[b, i, j] = matrices[b, i, j] if j <= i else 0.0
+                out[b, i, i] += shift[b]
                 largest = max(largest, out[b, i, i])
             info[b] = first_bad_pivot(out[b], largest, potrf(blas, n, out[b].ctypes.data, n))
             if info[b] == 0 or jitter == 0.0:
@@ -645,7 +671,8 @@ def _cholesky(
         if info[b] != 0:
             shift[b] = 0.0
             for i in range(n):
-                out[b, i, : i + 1] = math.nan
+                for j in range(i + 1):
+                    out[b, i, j] = math.nan
 
 
 def cholesky(matrices: Array, jitter: float = 0.0) -> tuple[Array, Array, Array]:
@@ -675,6 +702,8 @@ def cholesky(matrices: Array, jitter: float = 0.0) -> tuple[Array, Array, Array]
     if given.size:
         with single_threaded_blas():
             parallel_for(
-                lambda start, stop: _cholesky(start, stop, blas, given, jitter, out, info, shift), len(given), 1
+                lambda start, stop: _cholesky(start, stop, blas, given, jitter, out, info, shift),
+                len(given),
+                1,
             )
     return out.astype(matrices.dtype, copy=False), info, shift.astype(matrices.dtype, copy=False)
