@@ -58,9 +58,7 @@ def commit() -> str:
     """Commit of the tree, with a "+" if files differ from it; "unknown" outside a repository."""
     command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12"]
     try:
-        run = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
-        )
+        run = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return run.stdout.strip()

@@ -55,9 +55,7 @@ class GMMBatch:
     def __post_init__(self) -> None:
         array_namespace(*self._arrays())  # refuses a mixture of devices
         if is_cupy(self.weights):
-            raise BackendUnavailableError(
-                "GMMBatch: CuPy arrays need the CUDA backend, not part of this version"
-            )
+            raise BackendUnavailableError("GMMBatch: CuPy arrays need the CUDA backend, not part of this version")
         offsets = _checked_offsets(self.offsets)
         parts = [plain_array(getattr(self, name), name) for name in ("weights", "means", "scales")]
         dtype = np.float32 if all(map(is_float32, parts)) else np.float64
@@ -67,10 +65,7 @@ class GMMBatch:
         if means.shape[1] < 1:
             raise ValueError(f"means: shape {means.shape}, expected (J, D) with D >= 1")
         for name, array in (("weights", weights), ("means", means), ("scales", scales)):
-            if (
-                array.shape != ((len(weights),) if array.ndim == 1 else means.shape)
-                or len(array) != offsets[-1]
-            ):
+            if array.shape != ((len(weights),) if array.ndim == 1 else means.shape) or len(array) != offsets[-1]:
                 raise ValueError(
                     f"{name}: shape {array.shape}, expected {offsets[-1]} components as offsets[-1] says, "
                     "and equal shapes of means and scales"
@@ -121,9 +116,7 @@ class GMMBatch:
         for b, mixture in enumerate(mixtures):
             if len(mixture) != 3:
                 raise ValueError(f"mixtures[{b}]: {len(mixture)} entries, expected (weights, means, scales)")
-            arrays = [
-                plain_array(a, f"mixtures[{b}]: {name}") for name, a in zip(names, mixture, strict=True)
-            ]
+            arrays = [plain_array(a, f"mixtures[{b}]: {name}") for name, a in zip(names, mixture, strict=True)]
             shape = arrays[0].shape
             D = D or (arrays[1].shape[1] if arrays[1].ndim == 2 else 1)
             for name, array in zip(names, arrays, strict=True):

@@ -95,9 +95,7 @@ def noise_table(noise_variance: Any, B: int, N: int) -> Array:
     return np.array(np.broadcast_to(noise[:, None] if noise.ndim == 1 else noise, (B, N)))
 
 
-def log_likelihood(
-    mixtures: Batch, X: ArrayLike, y: ArrayLike, noise_variance: Any, phase: str = "joint"
-) -> Array:
+def log_likelihood(mixtures: Batch, X: ArrayLike, y: ArrayLike, noise_variance: Any, phase: str = "joint") -> Array:
     """L = -1/2 y' C^-1 y - sum log diag chol(C) - N/2 log 2 pi, shape (B,)."""
     y = np.asarray(y, dtype=np.float64)
     values = np.zeros(len(mixtures))
@@ -210,9 +208,7 @@ def energy_distance(a: Batch, b: Batch | None = None, **metric: Any) -> Array:
     return _table(_energy, a, b, **metric)
 
 
-def energy_distance_vjp(
-    a: Batch, b: Batch | None, cotangent: ArrayLike, **metric: Any
-) -> tuple[Array, Array, Array]:
+def energy_distance_vjp(a: Batch, b: Batch | None, cotangent: ArrayLike, **metric: Any) -> tuple[Array, Array, Array]:
     """Gradient in the arrays of `a` of sum(cotangent * E(a, b)); b=None: through both slots of E(a, a).
 
     That of the formula: the clamp at 0 is against rounding and has no part in it.
@@ -426,13 +422,9 @@ def squared_distance(
     return distance
 
 
-def covariance_from_distance(
-    E: ArrayLike, *, outputscale: float, lengthscale: float, power: int = 2
-) -> Array:
+def covariance_from_distance(E: ArrayLike, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
     """outputscale * exp(-d^power / lengthscale^2), d = sqrt(E); `outputscale` is lambda^2."""
-    return np.vectorize(
-        lambda e: outputscale * math.exp(-(math.sqrt(e) ** power) / lengthscale**2), otypes=[float]
-    )(E)
+    return np.vectorize(lambda e: outputscale * math.exp(-(math.sqrt(e) ** power) / lengthscale**2), otypes=[float])(E)
 
 
 def hyperkernel(
@@ -536,9 +528,7 @@ def prior_log_density(
     return value
 
 
-def paper_prior(
-    n_distinct: Sequence[int], ranges: Sequence[float], nyquist: str
-) -> tuple[Array, Array, Array]:
+def paper_prior(n_distinct: Sequence[int], ranges: Sequence[float], nyquist: str) -> tuple[Array, Array, Array]:
     """(F / 5, nu, tau) of the paper's prior for `n_distinct` values spread over `ranges` on each axis.
 
     "axis": F_d = (N_d - 1) / (2 R_d); "average", for D > 1: F_d = N^(1/D) / (2 R_d), where every entry of
@@ -643,9 +633,7 @@ def surrogate_covariance(s: Surrogate, g: Batch, noise: ArrayLike | None = None)
     """kappa(g, g) + jitter * lambda^2 * I - kappa(g, Theta) K^-1 kappa(Theta, g), shape (b, b)."""
     cross = s.covariance_to(g, noise)
     prior = hyperkernel(g, noise_a=noise, **s.options)
-    return (
-        prior + s.jitter * s.options["outputscale"] * np.eye(len(g)) - cross.T @ np.linalg.solve(s.K, cross)
-    )
+    return prior + s.jitter * s.options["outputscale"] * np.eye(len(g)) - cross.T @ np.linalg.solve(s.K, cross)
 
 
 def profile_outputscale(
@@ -653,9 +641,7 @@ def profile_outputscale(
 ) -> float:
     """lambda^2 = z' K~^-1 z / h, of largest likelihood; K~ = K / lambda^2 from squared distances E (h, h)."""
     z = np.asarray(z, dtype=np.float64)
-    unit = covariance_from_distance(
-        E, outputscale=1.0, lengthscale=lengthscale, power=power
-    ) + jitter * np.eye(len(z))
+    unit = covariance_from_distance(E, outputscale=1.0, lengthscale=lengthscale, power=power) + jitter * np.eye(len(z))
     return float(z @ np.linalg.solve(unit, z)) / len(z)
 
 
@@ -687,9 +673,7 @@ class Evidence:
     u: Array
 
 
-def integrate(
-    s: Surrogate, nodes: Batch, node_weights: ArrayLike, noise: ArrayLike | None = None
-) -> Evidence:
+def integrate(s: Surrogate, nodes: Batch, node_weights: ArrayLike, noise: ArrayLike | None = None) -> Evidence:
     """Integral over nodes S of weights v; `mean_by_size` holds sum_{s in n} v_s (epsilon + mu_s^2 / 2)."""
     v = np.asarray(node_weights, dtype=np.float64)
     cross = s.covariance_to(nodes, noise)
@@ -802,9 +786,7 @@ def combine_gaussians_joint(
     shares /= np.sum(shares)
     top = float(np.max(log_n))
     numerator = float(np.sum(W * np.exp(log_n - top)))
-    return math.log(numerator / float(np.sum(W * np.exp(log_s)))) + top, np.einsum(
-        "ij,ijp->p", shares, centres
-    )
+    return math.log(numerator / float(np.sum(W * np.exp(log_s)))) + top, np.einsum("ij,ijp->p", shares, centres)
 
 
 def _log_determinant(C: Array) -> float:

@@ -26,9 +26,7 @@ def door_modules(name: str) -> dict[str, ModuleType]:
 
 
 def doors(name: str) -> dict[str, Any]:
-    return {
-        f"{m}.{d}": getattr(module, d) for m, module in door_modules(name).items() for d in module.__all__
-    }
+    return {f"{m}.{d}": getattr(module, d) for m, module in door_modules(name).items() for d in module.__all__}
 
 
 def faults_of(door: Any) -> list[str]:

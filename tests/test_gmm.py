@@ -104,9 +104,7 @@ def test_offsets_are_integers(offsets: Any, means: np.ndarray, scales: np.ndarra
         ("noise_variances", 1, "noise_variances of mixture 1"),
     ],
 )
-def test_bad_numbers_are_named_by_mixture(
-    batch: GMMBatch, name: str, where: Any, place: str, value: float
-) -> None:
+def test_bad_numbers_are_named_by_mixture(batch: GMMBatch, name: str, where: Any, place: str, value: float) -> None:
     if name == "means" and np.isfinite(value):
         value = np.nan  # negative means are fine
     parts = {key: np.array(array) for key, array in arrays(batch).items()}
@@ -116,9 +114,7 @@ def test_bad_numbers_are_named_by_mixture(
 
 
 def test_one_dimension_goes_unnamed() -> None:
-    with pytest.raises(
-        ValueError, match=r"^scales of mixture 3, component 0: -0\.2, expected a finite number >= 0$"
-    ):
+    with pytest.raises(ValueError, match=r"^scales of mixture 3, component 0: -0\.2, expected a finite number >= 0$"):
         GMMBatch.from_list([([1.0], [0.0], [s]) for s in (1.0, 1.0, 1.0, -0.2)])
 
 
@@ -264,9 +260,7 @@ def test_a_batch_of_none(batch: GMMBatch) -> None:
     same(concat([empty, empty]), empty)
 
 
-@pytest.mark.parametrize(
-    "index", [[2, 0], slice(None, None, 2), [1, 1, 2], [True, False, True], [-1], np.array([1])]
-)
+@pytest.mark.parametrize("index", [[2, 0], slice(None, None, 2), [1, 1, 2], [True, False, True], [-1], np.array([1])])
 def test_picking_several(batch: GMMBatch, index: Any) -> None:
     rows = np.arange(3)[index]
     same(batch[index], concat([batch[int(row)] for row in rows]))

@@ -30,9 +30,7 @@ def meets(computed: Any, expected: Any) -> None:
 
 
 def cases(name: str) -> Any:
-    return pytest.mark.parametrize(
-        "case", [pytest.param(c, id=f"{i}-D{c['D']}") for i, c in enumerate(load(name))]
-    )
+    return pytest.mark.parametrize("case", [pytest.param(c, id=f"{i}-D{c['D']}") for i, c in enumerate(load(name))])
 
 
 @cases("distances")
@@ -40,19 +38,13 @@ def test_distances(case: dict[str, Any]) -> None:
     a, b = [mixture(case["a"])], [mixture(case["b"])]
     meets(oracle.energy_distance(a, b)[0, 0], case["energy_distance"])
     if case.get("unequal_mass"):
-        meets(
-            oracle.energy_distance(a, b, mass_correction=True)[0, 0], case["energy_distance_mass_corrected"]
-        )
+        meets(oracle.energy_distance(a, b, mass_correction=True)[0, 0], case["energy_distance_mass_corrected"])
         return
     meets(oracle.energy_distance(a, b, reflect=True)[0, 0], case["energy_distance_reflected"])
     bandwidth = case["bandwidth"]
     meets(oracle.gaussian_mmd2(a, b, bandwidth=bandwidth)[0, 0], case["gaussian_mmd2"])
-    meets(
-        oracle.gaussian_mmd2(a, b, bandwidth=bandwidth, reflect=True)[0, 0], case["gaussian_mmd2_reflected"]
-    )
-    for computed, name in zip(
-        oracle.energy_distance_vjp(a, b, [[1.0]]), ("weights", "means", "scales"), strict=True
-    ):
+    meets(oracle.gaussian_mmd2(a, b, bandwidth=bandwidth, reflect=True)[0, 0], case["gaussian_mmd2_reflected"])
+    for computed, name in zip(oracle.energy_distance_vjp(a, b, [[1.0]]), ("weights", "means", "scales"), strict=True):
         meets(computed, case["grad_a"][name])
 
 
@@ -115,8 +107,6 @@ def test_prediction(case: dict[str, Any]) -> None:
     meets(p.mean, case["mean"])
     meets(p.variance, case["variance"])
     meets(p.log_density(case["y_test"]), case["log_density"])
-    log_density, mean = oracle.combine_gaussians_joint(
-        case["pair_weights"], means, covariances, case["y_test"]
-    )
+    log_density, mean = oracle.combine_gaussians_joint(case["pair_weights"], means, covariances, case["y_test"])
     meets(log_density, case["joint_log_density"])
     meets(mean, case["joint_mean"])

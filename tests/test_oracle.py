@@ -18,9 +18,7 @@ METRICS: dict[str, dict[str, Any]] = {
 }
 
 
-def batch(
-    rng: np.random.Generator, sizes: list[int], masses: tuple[float, float] = (1.0, 1.0)
-) -> list[oracle.Mixture]:
+def batch(rng: np.random.Generator, sizes: list[int], masses: tuple[float, float] = (1.0, 1.0)) -> list[oracle.Mixture]:
     """Mixtures in two dimensions with masses between `masses`."""
     return [
         (
@@ -77,13 +75,9 @@ def test_gaussian_mmd2_gradient(metric: dict[str, Any], both: bool, rng: np.rand
 
 
 @pytest.mark.parametrize("power", [1, 2])
-@pytest.mark.parametrize(
-    "extra", [{}, {"noise_weight": 0.7, "mass_weight": 0.4}], ids=["E", "noise and mass"]
-)
+@pytest.mark.parametrize("extra", [{}, {"noise_weight": 0.7, "mass_weight": 0.4}], ids=["E", "noise and mass"])
 @pytest.mark.parametrize("both", [False, True], ids=["first slot", "both slots"])
-def test_hyperkernel_gradient(
-    power: int, extra: dict[str, float], both: bool, rng: np.random.Generator
-) -> None:
+def test_hyperkernel_gradient(power: int, extra: dict[str, float], both: bool, rng: np.random.Generator) -> None:
     masses = (0.5, 2.0) if extra else (1.0, 1.0)
     a, b = batch(rng, [1, 3], masses), None if both else batch(rng, [2, 1, 2], masses)
     noise_a, noise_b = rng.uniform(0.1, 1, 2), None if both else rng.uniform(0.1, 1, 3)
@@ -111,9 +105,7 @@ def test_likelihood_gradient(phase: str, rng: np.random.Generator) -> None:
     value = lambda h: np.sum(oracle.log_likelihood(h, X, y, noise, phase))  # noqa: E731
     *arrays, by_noise = oracle.log_likelihood_gradient(g, X, y, noise, phase)
     agree(arrays, differences(value, g))
-    by_differences = oracle.central_differences(
-        lambda v: np.sum(oracle.log_likelihood(g, X, y, v, phase)), noise
-    )
+    by_differences = oracle.central_differences(lambda v: np.sum(oracle.log_likelihood(g, X, y, v, phase)), noise)
     agree([by_noise], [by_differences])
 
 
@@ -128,9 +120,7 @@ def test_phases_differ_only_for_several_dimensions() -> None:
 
 @pytest.mark.parametrize("concentration", [1.0, 2.5])
 @pytest.mark.parametrize("fold", [False, True])
-def test_prior_density_is_that_of_the_latent_map(
-    concentration: float, fold: bool, rng: np.random.Generator
-) -> None:
+def test_prior_density_is_that_of_the_latent_map(concentration: float, fold: bool, rng: np.random.Generator) -> None:
     """p(T(xi)) |dT/dxi| is the standard normal density of xi."""
     n, D = 3, 1 if fold else 2
     xi = rng.normal(size=n * (1 + 2 * D) - 1)
@@ -146,9 +136,7 @@ def test_prior_density_is_that_of_the_latent_map(
         weights, means, scales = oracle.from_latent(x, n, **options)
         return np.concatenate([weights[:-1], np.ravel(means), np.ravel(scales)])
 
-    jacobian = np.array(
-        [oracle.central_differences(lambda x, i=i: coordinates(x)[i], xi) for i in range(len(xi))]
-    )
+    jacobian = np.array([oracle.central_differences(lambda x, i=i: coordinates(x)[i], xi) for i in range(len(xi))])
     density = oracle.prior_log_density(oracle.from_latent(xi, n, **options), size_probability=1.0, **options)
     normal = -0.5 * float(xi @ xi) - 0.5 * len(xi) * math.log(2 * math.pi)
     assert density + np.linalg.slogdet(jacobian)[1] == pytest.approx(normal, abs=1e-6)
