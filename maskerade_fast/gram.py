@@ -68,9 +68,7 @@ def gram(
     one_of(phase, "phase", _PHASES)
     if Y is not None:
         if noise_variance is not None:
-            raise ValueError(
-                "noise_variance: given beside Y, expected None (noise is on the diagonal of K(X, X))"
-            )
+            raise ValueError("noise_variance: given beside Y, expected None (noise is on the diagonal of K(X, X))")
         Y = checked_points(Y, "Y", g, allow_empty=True, origin=X)
         noise = np.zeros((1, 1))
     else:
@@ -89,16 +87,12 @@ def checked_points(
     if points.ndim == 1:
         points = points.reshape(-1, 1) if g.n_dims == 1 or len(points) else points.reshape(0, g.n_dims)
     if points.shape[1] != g.n_dims:
-        raise ValueError(
-            f"{name}: {points.shape[1]} columns (shape {points.shape}), but g.n_dims is {g.n_dims}"
-        )
+        raise ValueError(f"{name}: {points.shape[1]} columns (shape {points.shape}), but g.n_dims is {g.n_dims}")
     if len(points) == 0 and not allow_empty:
         raise ValueError(f"{name}: no rows, expected at least one point")
     together = points if origin is None else np.concatenate([points, origin[:1]])
     if len(together) and np.abs(together).max() > _WIDEST:
-        raise ValueError(
-            f"{name}: entries up to {np.abs(together).max():g}, expected at most {_WIDEST:g}; rescale"
-        )
+        raise ValueError(f"{name}: entries up to {np.abs(together).max():g}, expected at most {_WIDEST:g}; rescale")
     return points
 
 
@@ -161,7 +155,5 @@ def _looks_rounded(column: Array) -> bool:
         return bool(largest >= 2.0**24)
     width = values[-1] - values[0]
     return bool(
-        width < 2.0**-10 * float(largest)
-        and width < spacing * len(column)
-        and np.diff(values).min() <= spacing
+        width < 2.0**-10 * float(largest) and width < spacing * len(column) and np.diff(values).min() <= spacing
     )

@@ -113,9 +113,7 @@ def solve_vector(blas: Any, transposed: bool, n: int, factor: int, stride: int, 
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def subtract_squares(
-    blas: Any, n: int, k: int, rows: int, row_stride: int, out: int, out_stride: int
-) -> None:
+def subtract_squares(blas: Any, n: int, k: int, rows: int, row_stride: int, out: int, out_stride: int) -> None:
     """out -= V V^T in the lower triangle, V (n, k) and out (n, n) stored by rows."""
     _call_syrk(blas[_DSYRK], (_U, _T, n, k, -1.0, rows, row_stride, 1.0, out, out_stride))
 

@@ -42,9 +42,7 @@ _EPS = 2.220446049250313e-16
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def latent_variance(
-    blas: Array, prior: float, solved: Array, factor: Array, largest: float, scratch: Array
-) -> float:
+def latent_variance(blas: Array, prior: float, solved: Array, factor: Array, largest: float, scratch: Array) -> float:
     """k(0) - |v|^2; a negative one becomes 0 if rounding explains it, else NaN.
 
     The factor is exact for a matrix within N eps max diag(C) of C, entry by entry, which moves |v|^2 by up to

@@ -78,9 +78,7 @@ def fill_rates(first: int, n: int, scales: Array, rates: Array) -> None:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def load_tile(
-    start: int, width: int, x: Array, cosines: Array, sines: Array, n_rows: int, tile: Array
-) -> None:
+def load_tile(start: int, width: int, x: Array, cosines: Array, sines: Array, n_rows: int, tile: Array) -> None:
     """Copy points and tables of columns ``start : start + width`` to the rows of `tile`: x, cosines, sines.
 
     Loops over a tile run from 0 over one small array, the form LLVM vectorises without index checks.
@@ -243,15 +241,11 @@ def _gram_items(
             loaded = b
         i0 = (item - b * per_matrix) * rows
         i1 = min(i0 + rows, n_points)
-        gram_rows(
-            i0, i1, triangle, n, first, weights, rates, x, cos_x, sin_x, y, cos_y, sin_y, n_phases, out[b]
-        )
+        gram_rows(i0, i1, triangle, n, first, weights, rates, x, cos_x, sin_x, y, cos_y, sin_y, n_phases, out[b])
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _finish_triangles(
-    start: int, stop: int, offsets: Array, weights: Array, noise: Array, out: Array
-) -> None:
+def _finish_triangles(start: int, stop: int, offsets: Array, weights: Array, noise: Array, out: Array) -> None:
     """Diagonals, exactly sum w + noise, and upper triangles of the matrices ``start : stop``."""
     for b in range(start, stop):
         diagonal = total_weight(offsets[b], offsets[b + 1] - offsets[b], weights)

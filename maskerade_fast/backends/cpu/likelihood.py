@@ -77,9 +77,10 @@ def diagonal_of(b: int, offsets: Array, weights: Array, noise: Array, n_points: 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def first_bad_pivot(factor: Array, largest: float, lapack_info: int) -> int:
-    """0, or the first k whose pivot is at most N eps `largest`, or not finite; `lapack_info` where that is
-    first.""" n = factor.shape[0] bound = n * _EPS * largest for k in range(lapack_info - 1 if lapack_info > 0
-    else n):
+    """First k whose pivot is at most N eps `largest`, or not finite; else `lapack_info`, 0 for success."""
+    n = factor.shape[0]
+    bound = n * _EPS * largest
+    for k in range(lapack_info - 1 if lapack_info > 0 else n):
         pivot = factor[k, k] * factor[k, k]
         if not bound < pivot < math.inf:  # also true for NaN
             return k + 1
@@ -415,13 +416,9 @@ def _likelihoods(
                 value[b] = value_and_alpha(blas, matrix, y, alpha)
         if with_gradient and info[b] == 0:
             for block in range(part_start, part_stop):
-                gradient_block(
-                    block, blas, matrix, alpha, n, rates, x, cosines, sines, n_phases, sums, diagonal
-                )
+                gradient_block(block, blas, matrix, alpha, n, rates, x, cosines, sines, n_phases, sums, diagonal)
         if stages & FINISH_STAGE:
-            finish_gradient(
-                b, info[b], offsets, weights, scales, sums, diagonal, d_weights, d_means, d_scales, d_noise
-            )
+            finish_gradient(b, info[b], offsets, weights, scales, sums, diagonal, d_weights, d_means, d_scales, d_noise)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -468,8 +465,9 @@ def _solve_tile(row: int, column: int, blas: Array, matrix: Array) -> None:
 
 
 def tiled_potrf(blas: Array, matrix: Array, threads: int) -> int:
-    """Cholesky factor of the lower triangle in place, on many threads, with the same bits for any number of
-    them.""" n_tiles = -(-len(matrix) // FACTOR_TILE) for column in range(n_tiles):
+    """Cholesky factor of the lower triangle in place on many threads; equal bits for any number of them."""
+    n_tiles = -(-len(matrix) // FACTOR_TILE)
+    for column in range(n_tiles):
         infos = [0] * n_tiles
 
         def update(row: int, stop: int, column: int = column, infos: list[int] = infos) -> None:
@@ -518,11 +516,16 @@ def factor_shared(
     work: Workspace,
     threads: int,
 ) -> tuple[int, float]:
-    """`prepare_mixture` and `factor_mixture` with the threads sharing one matrix; equal bits below
-    `TILED_SIZE`.""" offsets, weights, means, scales = mixtures x = points[0] n_points = x.shape[1] tables =
-    (work.cosines, work.sines) first, n = int(offsets[b]), int(offsets[b + 1] - offsets[b]) _prepare(b,
-    offsets, means, scales, *points[1:], n_phases, work.rates, *tables) k0, mean_diagonal = diagonal_of(b,
-    offsets, weights, noise, n_points) info, shift = 0, 0.0 for attempt in range(RETRIES + 1):
+    """Prepare and factor one mixture with all threads; the bits of `factor_mixture` below `TILED_SIZE`."""
+    offsets, weights, means, scales = mixtures
+    x = points[0]
+    n_points = x.shape[1]
+    tables = (work.cosines, work.sines)
+    first, n = int(offsets[b]), int(offsets[b + 1] - offsets[b])
+    _prepare(b, offsets, means, scales, *points[1:], n_phases, work.rates, *tables)
+    k0, mean_diagonal = diagonal_of(b, offsets, weights, noise, n_points)
+    info, shift = 0, 0.0
+    for attempt in range(RETRIES + 1):
         shift = shift_of(attempt, jitter, mean_diagonal)
         rows = (n, first, weights, work.rates, x, *tables, x, *tables, n_phases, work.matrix)
         parallel_for(lambda i, j, rows=rows: gram_rows(i, j, 1, *rows), n_points, ROWS, threads=threads)
@@ -634,17 +637,16 @@ def log_likelihood(
     return result()
 
 
-def plan_workers(
-    wanted: int, sizes: tuple[int, int, int, int], rows: int, threads: int, max_bytes: int | None
-) -> int:
-    """Workers whose buffers fit; where the threads share matrices each of them has blocks of `rows` rows in
-    work.""" rows = rows * (threads if wanted == 1 else 1) what = f"working memory for one matrix of
-    {sizes[1]} points" return workers_that_fit(wanted, Workspace.bytes(*sizes, rows), max_bytes, what)
+def plan_workers(wanted: int, sizes: tuple[int, int, int, int], rows: int, threads: int, max_bytes: int | None) -> int:
+    """Workers whose buffers fit; a lone one may serve all threads, each with `rows` rows in work."""
+    rows = rows * (threads if wanted == 1 else 1)
+    what = f"working memory for one matrix of {sizes[1]} points"
+    return workers_that_fit(wanted, Workspace.bytes(*sizes, rows), max_bytes, what)
 
 
 def share_matrices(workers: int, n_points: int, threads: int) -> bool:
     """Whether the threads work together on one matrix after another, rather than each on its own."""
-    return n_points >= TILED_SIZE or workers < threads and n_points >= SPLIT_SIZE
+    return n_points >= TILED_SIZE or (workers < threads and n_points >= SPLIT_SIZE)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
