@@ -2,8 +2,8 @@
 
     python bench/accuracy.py [--seeds 5] [--budget 300] [--acquisition information] [FIXTURE ...]
 
-For each fixture of tests/golden/evidence.json: the known log evidence, then for each seed the estimate, its error, the sd
-that the run reports, and seconds; at the end the root mean square error beside the median reported sd.
+For each fixture of tests/golden/evidence.json: the known log evidence, then for each seed the estimate, its error, the
+sd that the run reports, and seconds; at the end the root mean square error beside the median reported sd.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def main() -> None:
                 flush=True,
             )
         within = np.mean(np.abs(errors) <= 2 * np.array(sds))
-        print(f"  rms error {np.sqrt(np.mean(np.square(errors))):.3f}, median reported sd {np.median(sds):.3f}, within 2 sd {within:.0%}")
+        rms = np.sqrt(np.mean(np.square(errors)))
+        print(f"  rms error {rms:.3f}, median reported sd {np.median(sds):.3f}, within 2 sd {within:.0%}")
 
 
 if __name__ == "__main__":

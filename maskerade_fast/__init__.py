@@ -1,7 +1,7 @@
 """maskerade_fast: Gaussian processes marginalised over spectral mixture kernels, by Bayesian quadrature.
 
-``marginalise(X, y)`` is the whole method. Below it, arrays in and arrays out: distances between ragged mixtures, batched
-Gram matrices, likelihoods and predictions; and the pieces of the quadrature, for loops of one's own.
+``marginalise(X, y)`` is the whole method. Below it, arrays in and arrays out: distances between ragged mixtures,
+batched Gram matrices, likelihoods and predictions; and the pieces of the quadrature, for loops of one's own.
 """
 
 from .acquisition import mutual_information, uncertainty

@@ -1,7 +1,7 @@
 """Where to evaluate next: information about the evidence, or uncertainty of f (MATH.md section 7).
 
-Both are smooth functions of candidate mixtures with analytic gradients, and are maximised in the latent coordinates of a
-reference measure by L-BFGS-B. Candidates of all sizes belong to one batch.
+Both are smooth functions of candidate mixtures with analytic gradients, maximised by L-BFGS-B in the latent coordinates
+of a reference measure. Candidates of all sizes belong to one batch.
 
 With ``u`` the node weights times the surrogate's mean there, the covariance of Z with the surrogate at candidates B is
 ``c = kappa(B, S) u - kappa(B, Theta) K^-1 kappa(Theta, S) u``: one product of ``kappa(B, [S, Theta])`` with the
@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from ._checks import Array, one_of
-from .backends import single_threaded_blas, to_host
+from .backends import single_threaded_blas
 from .errors import OptimisationError
 from .gmm import GMMBatch, GMMGradient, concat
 from .integrals import Evidence
@@ -256,10 +256,11 @@ class _Uncertainty:
             self.mean_weights = np.concatenate([self.mean_weights, np.zeros(b)])
 
     def scores(self, pool: GMMBatch) -> Array:
+        """mean^2 times variance at each mixture of the pool."""
         cross = self.surrogate.kernel(pool, self.support)
         white = solve_triangular(self.factor, cross.T, lower=True, check_finite=False)
         variance = self.surrogate.prior_variance - np.einsum("ij,ij->j", white, white)
-        return (cross @ self.mean_weights) ** 2 * variance
+        return np.asarray((cross @ self.mean_weights) ** 2 * variance)
 
     def value_and_gradient(self, batch: GMMBatch) -> tuple[float, GMMGradient]:
         cross, pull = self.surrogate.kernel_pullback(batch, self.support)
@@ -310,8 +311,8 @@ def _information(explained: Array, variance: float) -> Array:
 
 
 def _zero_gradient(g: GMMBatch) -> GMMGradient:
-    noise = np.zeros(len(g)) if g.noise_variances is not None else None
-    return GMMGradient(*(np.zeros(np.shape(to_host(a))) for a in (g.weights, g.means, g.scales)), noise)
+    noise = None if g.noise_variances is None else np.zeros(len(g))
+    return GMMGradient(np.zeros(len(g.weights)), np.zeros(g.means.shape), np.zeros(g.scales.shape), noise)
 
 
 def _add(a: GMMGradient, b: GMMGradient) -> GMMGradient:

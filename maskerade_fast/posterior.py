@@ -156,8 +156,8 @@ class Posterior:
 
         Notes
         -----
-        O(k N^2 (N + M) + k^2 M) for the k mixtures kept. Mixtures whose amplitudes sqrt(W_ii) add up to less than 1e-4 of
-        the whole are left out, always wholly: a pruned pair could make the density negative.
+        O(k N^2 (N + M) + k^2 M) for the k mixtures kept. Mixtures whose amplitudes sqrt(W_ii) add up to less than
+        1e-4 of the whole are left out, always wholly: a pruned pair could make the density negative.
         """
         points = self.standardiser.X_to_unit(self._points(X_new))
         rows = self._kept
@@ -215,7 +215,8 @@ class Posterior:
 
         def values(g: GMMBatch, i: int) -> Array:
             phase = 2.0 * np.pi * (g.means @ lags[i])
-            return g.weights * np.exp(-2.0 * np.pi**2 * (g.scales**2 @ lags[i] ** 2)) * np.cos(phase)
+            envelope = np.exp(-2.0 * np.pi**2 * (g.scales**2 @ lags[i] ** 2))
+            return np.asarray(g.weights * envelope * np.cos(phase))
 
         return self._band(len(lags), values)
 
@@ -231,8 +232,8 @@ class Posterior:
 
         def values(g: GMMBatch, i: int) -> Array:
             mean, scale = g.means[:, axis], np.maximum(g.scales[:, axis], np.finfo(float).tiny)
-            both = sum(np.exp(-0.5 * ((frequencies[i] - sign * mean) / scale) ** 2) for sign in (1.0, -1.0))
-            return 0.5 * g.weights * both / (np.sqrt(2.0 * np.pi) * scale)
+            both = [np.exp(-0.5 * ((frequencies[i] - centre) / scale) ** 2) for centre in (mean, -mean)]
+            return np.asarray(0.5 * g.weights * (both[0] + both[1]) / (np.sqrt(2.0 * np.pi) * scale))
 
         return self._band(len(frequencies), values)
 
@@ -299,20 +300,15 @@ def load(path: str | os.PathLike[str]) -> Posterior:
     """
     arrays = load_arrays(path, kind=_ARCHIVE_KIND, version=_ARCHIVE_VERSION)
     try:
-        batches = [
-            GMMBatch(**{f.name: arrays.get(f"{prefix}_{f.name}") for f in fields(GMMBatch)})
-            for prefix in ("mixtures", "nodes")
-        ]
-        scaling = {f.name: arrays[f"standardiser_{f.name}"] for f in fields(Standardiser)}
-        plain = {name: arrays[name] for name in _PLAIN}
+        values = {name: array if array.ndim else float(array) for name, array in arrays.items()}
         return Posterior(
-            data_standardised=RegressionData.from_arrays(arrays["X"], arrays["y"]),
-            standardiser=Standardiser(**{k: v if v.ndim else float(v) for k, v in scaling.items()}),
-            mixtures_standardised=batches[0],
-            nodes_standardised=batches[1],
-            warnings=tuple(str(w) for w in arrays["warnings"]),
-            history=tuple(HistoryRow(int(r[0]), int(r[1]), *map(float, r[2:])) for r in arrays["history"]),
-            **{name: value if value.ndim else float(value) for name, value in plain.items()},
+            data_standardised=RegressionData.from_arrays(values["X"], values["y"]),
+            standardiser=_part(Standardiser, "standardiser", values),
+            mixtures_standardised=_part(GMMBatch, "mixtures", values),
+            nodes_standardised=_part(GMMBatch, "nodes", values),
+            warnings=tuple(str(w) for w in values["warnings"]),
+            history=tuple(HistoryRow(int(r[0]), int(r[1]), *map(float, r[2:])) for r in values["history"]),
+            **{name: values[name] for name in _PLAIN},
         )
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(f"{path}: not a complete saved posterior ({error})") from None
@@ -327,6 +323,12 @@ _PLAIN = (
     "factor",
     "node_probabilities",
 )
+
+
+def _part(kind: type[Any], prefix: str, values: dict[str, Any]) -> Any:
+    """An object of a class whose fields were saved as ``prefix_field``, those that were None left out."""
+    names = [field.name for field in fields(kind) if f"{prefix}_{field.name}" in values]
+    return kind(**{name: values[f"{prefix}_{name}"] for name in names})
 
 
 def _row_values(row: HistoryRow) -> list[float]:

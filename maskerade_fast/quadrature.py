@@ -9,13 +9,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ._checks import Array, generator, integer, one_of, positive
-from .acquisition import ACQUISITIONS, Proposal, propose
+from .acquisition import ACQUISITIONS, propose
 from .backends import single_threaded_blas, to_host
 from .data import RegressionData, Standardiser
 from .distances import Metric, gaussian_mmd2, gaussian_mmd2_vjp
@@ -219,7 +219,7 @@ class _Run:
         begin = self.seconds
         values = to_host(log_likelihood(mixtures, self.data.X, self.data.y).value)
         log_f = values + to_host(self.measure.log_density_ratio(mixtures))
-        log_likelihoods, history = values, ()
+        log_likelihoods, history = values, tuple[HistoryRow, ...]()
         if self.state is None:
             if not (log_f > -np.inf).any():
                 raise ValueError("y: no drawn mixture has a finite likelihood; is the noise variance too small?")
@@ -268,8 +268,8 @@ class _Run:
             yield "the surrogate's length ended at a bound of its range: the evaluations hardly inform it"
         if count >= 20 and effective < 0.02 * count:
             yield (
-                f"the likelihood rests on {effective:.1f} of {count} evaluations: the evidence may be far too low, and its "
-                "sd, which is the surrogate's own, far too small"
+                f"the likelihood rests on {effective:.1f} of {count} evaluations: the evidence may be far too low, "
+                "and its sd, which is the surrogate's own, far too small"
             )
 
 
@@ -309,12 +309,10 @@ def default_metric(prior: Prior) -> Metric:
     that one prior standard deviation of their logarithm counts a tenth of the prior spread of the frequencies.
     """
     unit = 0.1 * float(np.linalg.norm(prior.mean_sd))
-    weights = {
-        name: unit / value.log_sd
-        for name, value in (("noise_weight", prior.noise_variance), ("mass_weight", prior.mass))
-        if isinstance(value, LogNormal)
-    }
-    return Metric(reflect=not prior.fold, **weights)
+    noise_weight, mass_weight = (
+        unit / part.log_sd if isinstance(part, LogNormal) else 0.0 for part in (prior.noise_variance, prior.mass)
+    )
+    return Metric(reflect=not prior.fold, noise_weight=noise_weight, mass_weight=mass_weight)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
@@ -190,7 +190,7 @@ class Surrogate:
     def covariance(self, g: Batch) -> Array:
         """Posterior covariance of z between the mixtures `g`, shape (B, B); the jitter is on its diagonal."""
         white = self.whiten(self.kernel(self.prepared, g))
-        covariance = self.kernel(g) - white.T @ white
+        covariance: Array = self.kernel(g) - white.T @ white
         covariance[np.diag_indices_from(covariance)] += self.jitter * self.outputscale
         return covariance
 
@@ -207,19 +207,19 @@ class Surrogate:
 
     def whiten(self, columns: Array) -> Array:
         """factor^-1 columns."""
-        return solve_triangular(self.factor, columns, lower=True, check_finite=False)
+        return np.asarray(solve_triangular(self.factor, columns, lower=True, check_finite=False))
 
     def solve_transposed(self, columns: Array) -> Array:
         """factor^-T columns; after `whiten` it completes K^-1."""
-        return solve_triangular(self.factor, columns, lower=True, trans="T", check_finite=False)
+        return np.asarray(solve_triangular(self.factor, columns, lower=True, trans="T", check_finite=False))
 
     def kernel(self, a: Batch, b: Batch | None = None) -> Array:
         """The hyper-kernel between `a` and `b` on the host, without jitter."""
-        return to_host(hyperkernel(a, b, **self._hyperparameters))
+        return np.asarray(to_host(hyperkernel(a, b, **self._hyperparameters)))
 
     def kernel_matvec(self, a: Batch, b: Batch, v: Array) -> Array:
         """kernel(a, b) @ v, streamed."""
-        return to_host(hyperkernel_matvec(a, b, v, **self._hyperparameters))
+        return np.asarray(to_host(hyperkernel_matvec(a, b, v, **self._hyperparameters)))
 
     def kernel_pullback(self, a: Batch, b: Batch | None = None) -> tuple[Array, Pullback]:
         """kernel(a, b) and the map from its cotangent to the gradient with respect to `a`."""
@@ -296,7 +296,7 @@ def _cholesky(matrix: Array) -> Array:
         _raise_indefinite()
 
 
-def _raise_indefinite() -> Any:
+def _raise_indefinite() -> NoReturn:
     raise ValueError(
         "mixtures: their hyper-kernel matrix is not positive definite; raise `jitter`, or give a Metric with a mass "
         "term if the mixtures differ in total weight"

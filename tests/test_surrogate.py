@@ -73,9 +73,7 @@ def test_extend_equals_a_new_fit_with_the_same_hyperparameters(rng):
     values, new = rng.normal(size=30), rng.normal(size=7) + 5.0  # a new maximum: everything is re-based
     s = Surrogate.fit(g, values)
     extended = s.extend(more, new)
-    fresh = Surrogate.fit(
-        concat([g, more]), np.r_[values, new], outputscale=s.outputscale, lengthscale=s.lengthscale
-    )
+    fresh = Surrogate.fit(concat([g, more]), np.r_[values, new], outputscale=s.outputscale, lengthscale=s.lengthscale)
     assert extended.outputscale == s.outputscale
     assert extended.lengthscale == s.lengthscale
     assert extended.log_offset == new.max()
@@ -166,7 +164,13 @@ def test_bad_values_raise(rng, values, message):
 
 def test_bad_hyperparameters_raise(rng):
     g = random_batch(rng, 2)
-    for name, value in (("outputscale", 0.0), ("lengthscale", -1.0), ("power", 3), ("jitter", -1.0), ("epsilon_factor", 1.0)):
+    for name, value in (
+        ("outputscale", 0.0),
+        ("lengthscale", -1.0),
+        ("power", 3),
+        ("jitter", -1.0),
+        ("epsilon_factor", 1.0),
+    ):
         with pytest.raises(ValueError, match=name):
             Surrogate.fit(g, [0.0, 1.0], **{name: value})
 
@@ -174,6 +178,4 @@ def test_bad_hyperparameters_raise(rng):
 def test_warp_inverts(rng):
     log_values = rng.normal(size=20) * 3
     warp = square_root_warp(log_values, 0.8)
-    np.testing.assert_allclose(
-        np.log(warp.epsilon + 0.5 * warp.z**2) + warp.log_offset, log_values, rtol=0, atol=1e-12
-    )
+    np.testing.assert_allclose(np.log(warp.epsilon + 0.5 * warp.z**2) + warp.log_offset, log_values, rtol=0, atol=1e-12)
