@@ -6,6 +6,7 @@ imports numba or cupy until arrays of that kind ask for it, and nothing moves be
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 from types import ModuleType
@@ -46,6 +47,7 @@ def _on_gpu(arrays: tuple[Any, ...]) -> bool:
     return kinds == {True}
 
 
+@functools.cache
 def _load(name: str) -> ModuleType:
     if importlib.util.find_spec(f"{__name__}.{name}") is None:
         raise BackendUnavailableError(f"the {name!r} backend is not part of this version of maskerade_fast")

@@ -6,7 +6,7 @@ An atom is a point of R^P, P = 2 D, the scaled mean followed by the scaled scale
 
 with g = ||p - q|| for the energy distance and g = -2 <N(p), N(q)> for the Gaussian MMD.
 
-The mixtures of the right-hand side lie in *lanes*: windows of 128 mixtures, ordered by size within a window, and for
+The mixtures of the right-hand side lie in *lanes*: windows of 256 mixtures, ordered by size within a window, and for
 each k the k-th components of all mixtures of the window that have one, side by side. The innermost loop then runs over
 mixtures with unit stride, adds straight into one sum a mixture, and LLVM vectorises it; neither a temporary of size
 pairs x components nor a ragged sum is left. The terms of a pair are added in one order wherever it lies in a batch, so
@@ -28,9 +28,8 @@ from ._parallel import parallel_for
 
 __all__ = ["pairwise_distance", "pairwise_distance_vjp", "prepare_atoms"]
 
-WINDOW = (
-    128  # lanes: one level of D = 5 takes 11 kB of the 32 kB of L1, and a tile of 128 x 128 pairs stays in L2
-)
+WINDOW = 256  # long enough to hide the start of a loop; one level of D = 5 takes 22 kB of the 32 kB of L1
+_ROWS = 128  # mixtures of a in a tile of pairs: 128 x 256 stay in the 512 kB of L2
 _LEADING = WINDOW + 8  # row length of a tile: no power of two, or its columns would share cache sets
 _VECTOR = 4  # levels are padded to this many lanes, so that the vectorised loops leave no remainder
 _SERIAL_WORK = 400_000  # component pairs below which waking another thread (150 us) costs more than it saves
@@ -167,20 +166,15 @@ def pairwise(a: Atoms, b: Atoms | None, power: int, outputscale: float, lengthsc
     if out.size == 0:
         return out
     lanes = other.lanes
-    columns = len(lanes.order)
-    if symmetric:
-        tiles = np.stack(np.triu_indices(columns), axis=1).astype(np.int64)
-    else:
-        rows = -(-n_a // WINDOW)
-        tiles = np.stack(np.divmod(np.arange(rows * columns), columns), axis=1)
+    n_tiles = -(-n_a // _ROWS) * len(lanes.order)
 
     def block(start: int, stop: int) -> None:
         _pairs(
-            start, stop, tiles, symmetric, power, outputscale, -1.0 / lengthscale**2,
+            start, stop, symmetric, power, outputscale, -1.0 / lengthscale**2,
             a.offsets, a.weights, a.points, a.data, a.n_reflect, a.bandwidth, *lanes, out,
         )  # fmt: skip
 
-    _run(block, len(tiles), 2 if n_a > 32 else 8, len(a.weights) * len(other.weights))
+    _run(block, n_tiles, 2 if n_a > 32 else 4, len(a.weights) * len(other.weights))
     return out
 
 
@@ -217,6 +211,8 @@ def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array) -> tuple[Array, Arra
 
 def _native(array: Array, dtype: Any) -> Array:
     """Numba compiles one version for each layout: let there be one."""
+    if array.dtype == dtype and array.flags.carray:
+        return array
     return np.require(array, dtype=dtype, requirements=["C", "A", "W"])
 
 
@@ -232,86 +228,104 @@ def _run(kernel: Any, n_items: int, block: int, work: int) -> None:
 # and no fast-math, except the plain sums over lanes of the gradients, so that vectors and remainders round alike.
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _add_squares(atoms, level, width, points, i, first, last, sign, r2):  # type: ignore[no-untyped-def]
-    """r2[l] += sum over coordinates [first, last) of (point - sign * atom)^2, one coordinate after the other."""
-    p = first
-    while last - p >= 4:
-        x0, x1, x2, x3 = points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3]
-        for l in range(width):
-            d0 = fma(-sign, atoms[level, p + 1, l], x0)
-            d1 = fma(-sign, atoms[level, p + 2, l], x1)
-            d2 = fma(-sign, atoms[level, p + 3, l], x2)
-            d3 = fma(-sign, atoms[level, p + 4, l], x3)
-            r2[l] = fma(d3, d3, fma(d2, d2, fma(d1, d1, fma(d0, d0, r2[l]))))
-        p += 4
-    while p < last:
-        x0 = points[i, p]
-        for l in range(width):
-            d0 = fma(-sign, atoms[level, p + 1, l], x0)
-            r2[l] = fma(d0, d0, r2[l])
-        p += 1
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _energy(atoms, widths, first, last, points, weights, begin, end, total, r2):  # type: ignore[no-untyped-def]
+    """total[l] += w_i w_l ||p_i - p_l|| over levels and over components [begin, end); `r2` comes and goes as 0.
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _energy_level(atoms, level, width, points, weights, begin, end, total, r2):  # type: ignore[no-untyped-def]
-    """total[l] += w_i w_l ||p_i - p_l|| for components i in [begin, end); `r2` comes and goes as zeros.
-
-    The last 2, 4 or 6 coordinates are added on the way to the root, the rest in blocks of 4 through `r2`, in L1.
+    The last 2, 4 or 6 coordinates are added on the way to the root, the rest in blocks of 4 through `r2`. The
+    loops are in one function since each call with arrays costs reference counts, 25 ns against 1 ns a root.
     """
     n = points.shape[1]
     tail = n if n <= 6 else 4 + n % 4
-    for i in range(begin, end):
-        if n > tail:
-            _add_squares(atoms, level, width, points, i, 0, n - tail, 1.0, r2)
-        w, x0, x1 = weights[i], points[i, n - 2], points[i, n - 1]
-        if tail == 2:
+    for level in range(first, last):
+        width = widths[level]
+        for i in range(begin, end):
+            for p in range(0, n - tail, 4):
+                x0, x1, x2, x3 = points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3]
+                for l in range(width):
+                    d0 = x0 - atoms[level, p + 1, l]
+                    d1 = x1 - atoms[level, p + 2, l]
+                    d2 = x2 - atoms[level, p + 3, l]
+                    d3 = x3 - atoms[level, p + 4, l]
+                    r2[l] = fma(d3, d3, fma(d2, d2, fma(d1, d1, fma(d0, d0, r2[l]))))
+            w, x0, x1 = weights[i], points[i, n - 2], points[i, n - 1]
+            if tail == 2:
+                for l in range(width):
+                    d0 = x0 - atoms[level, n - 1, l]
+                    d1 = x1 - atoms[level, n, l]
+                    r = sqrt(fma(d1, d1, fma(d0, d0, r2[l])))
+                    total[l] = fma(w * atoms[level, 0, l], r, total[l])
+            elif tail == 4:
+                x2, x3 = points[i, n - 4], points[i, n - 3]
+                for l in range(width):
+                    d0 = x0 - atoms[level, n - 1, l]
+                    d1 = x1 - atoms[level, n, l]
+                    d2 = x2 - atoms[level, n - 3, l]
+                    d3 = x3 - atoms[level, n - 2, l]
+                    r = sqrt(fma(d1, d1, fma(d0, d0, fma(d3, d3, fma(d2, d2, r2[l])))))
+                    total[l] = fma(w * atoms[level, 0, l], r, total[l])
+                    r2[l] = 0.0
+            else:
+                x2, x3, x4, x5 = points[i, n - 4], points[i, n - 3], points[i, n - 6], points[i, n - 5]
+                for l in range(width):
+                    d0 = x0 - atoms[level, n - 1, l]
+                    d1 = x1 - atoms[level, n, l]
+                    d2 = x2 - atoms[level, n - 3, l]
+                    d3 = x3 - atoms[level, n - 2, l]
+                    d4 = x4 - atoms[level, n - 5, l]
+                    d5 = x5 - atoms[level, n - 4, l]
+                    s = fma(d3, d3, fma(d2, d2, fma(d5, d5, fma(d4, d4, r2[l]))))
+                    total[l] = fma(w * atoms[level, 0, l], sqrt(fma(d1, d1, fma(d0, d0, s))), total[l])
+                    r2[l] = 0.0
+
+
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _reflected_energy(atoms, widths, first, last, points, weights, begin, end, n_reflect, total, r2, mirrored):  # type: ignore[no-untyped-def]
+    """As `_energy`, with half the mass of each component at its mirror image in the first coordinates.
+
+    Mirroring both ends of a distance changes nothing, so that two of the four distances remain.
+    """
+    n = points.shape[1]
+    for level in range(first, last):
+        width = widths[level]
+        for i in range(begin, end):
+            for p in range(n_reflect, n):
+                x0 = points[i, p]
+                for l in range(width):
+                    d0 = x0 - atoms[level, p + 1, l]
+                    r2[l] = fma(d0, d0, r2[l])
             for l in range(width):
-                d0 = x0 - atoms[level, n - 1, l]
-                d1 = x1 - atoms[level, n, l]
-                r = sqrt(fma(d1, d1, fma(d0, d0, r2[l])))
-                total[l] = fma(w * atoms[level, 0, l], r, total[l])
-        elif tail == 4:
-            x2, x3 = points[i, n - 4], points[i, n - 3]
+                mirrored[l] = r2[l]
+            for p in range(n_reflect):
+                x0 = points[i, p]
+                for l in range(width):
+                    d0 = x0 - atoms[level, p + 1, l]
+                    d1 = x0 + atoms[level, p + 1, l]
+                    r2[l] = fma(d0, d0, r2[l])
+                    mirrored[l] = fma(d1, d1, mirrored[l])
+            half = 0.5 * weights[i]
             for l in range(width):
-                d0 = x0 - atoms[level, n - 1, l]
-                d1 = x1 - atoms[level, n, l]
-                d2 = x2 - atoms[level, n - 3, l]
-                d3 = x3 - atoms[level, n - 2, l]
-                r = sqrt(fma(d1, d1, fma(d0, d0, fma(d3, d3, fma(d2, d2, r2[l])))))
-                total[l] = fma(w * atoms[level, 0, l], r, total[l])
+                total[l] = fma(half * atoms[level, 0, l], sqrt(r2[l]) + sqrt(mirrored[l]), total[l])
                 r2[l] = 0.0
-        else:
-            x2, x3, x4, x5 = points[i, n - 4], points[i, n - 3], points[i, n - 6], points[i, n - 5]
-            for l in range(width):
-                d0 = x0 - atoms[level, n - 1, l]
-                d1 = x1 - atoms[level, n, l]
-                d2 = x2 - atoms[level, n - 3, l]
-                d3 = x3 - atoms[level, n - 2, l]
-                d4 = x4 - atoms[level, n - 5, l]
-                d5 = x5 - atoms[level, n - 4, l]
-                s = fma(d3, d3, fma(d2, d2, fma(d5, d5, fma(d4, d4, r2[l]))))
-                total[l] = fma(w * atoms[level, 0, l], sqrt(fma(d1, d1, fma(d0, d0, s))), total[l])
-                r2[l] = 0.0
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _reflected_level(atoms, level, width, points, weights, begin, end, n_reflect, total, r2, mirrored):  # type: ignore[no-untyped-def]
-    """As `_energy_level` with half the mass of p_i at its mirror image in the first `n_reflect` coordinates."""
-    for i in range(begin, end):
-        _add_squares(atoms, level, width, points, i, n_reflect, points.shape[1], 1.0, r2)
-        for l in range(width):
-            mirrored[l] = r2[l]
-        _add_squares(atoms, level, width, points, i, 0, n_reflect, 1.0, r2)
-        _add_squares(atoms, level, width, points, i, 0, n_reflect, -1.0, mirrored)
-        half = 0.5 * weights[i]
-        for l in range(width):
-            total[l] = fma(half * atoms[level, 0, l], sqrt(r2[l]) + sqrt(mirrored[l]), total[l])
-            r2[l] = 0.0
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _gaussian(atoms, widths, first, last, points, weights, begin, end, n_reflect, bandwidth, total, u, v):  # type: ignore[no-untyped-def]
+    """total[l] -= 2 w_i w_l <N(p_i), N(p_l)> over levels and over components [begin, end)."""
+    signs = 2 if n_reflect > 0 else 1
+    for level in range(first, last):
+        width = widths[level]
+        for i in range(begin, end):
+            for k in range(signs):
+                _overlap(atoms, level, width, points, i, bandwidth * bandwidth, 1.0 - 2.0 * k, u, v)
+                w = -2.0 / signs * weights[i]
+                for l in range(width):
+                    total[l] = fma(w * atoms[level, 0, l], sqrt(u[l]) * exp_neg(v[l]), total[l])
+                    u[l] = 0.0
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _gaussian_overlap(atoms, level, width, points, i, b2, sign, product, exponent):  # type: ignore[no-untyped-def]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _overlap(atoms, level, width, points, i, b2, sign, product, exponent):  # type: ignore[no-untyped-def]
     """product[l] = prod_d b^2/V_d and exponent[l] = -1/2 sum_d (m_d - sign m'_d)^2/V_d, V_d = s_d^2 + s'_d^2 + b^2."""
     n_dims = points.shape[1] // 2
     for l in range(width):
@@ -328,37 +342,21 @@ def _gaussian_overlap(atoms, level, width, points, i, b2, sign, product, exponen
             exponent[l] = fma(u * u, t * (-0.5 / b2), exponent[l])
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _gaussian_level(atoms, level, width, points, weights, begin, end, n_reflect, bandwidth, total, u, v):  # type: ignore[no-untyped-def]
-    """total[l] -= 2 w_i w_l <N(p_i), N(p_l)> for components i in [begin, end)."""
-    signs = 2 if n_reflect > 0 else 1
-    for i in range(begin, end):
-        for k in range(signs):
-            _gaussian_overlap(atoms, level, width, points, i, bandwidth * bandwidth, 1.0 - 2.0 * k, u, v)
-            w = -2.0 / signs * weights[i]
-            for l in range(width):
-                total[l] = fma(w * atoms[level, 0, l], sqrt(u[l]) * exp_neg(v[l]), total[l])
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _cross(atoms, widths, first, last, offsets, weights, points, a, n_reflect, bandwidth, total, u, v):  # type: ignore[no-untyped-def]
     """total[l] = c(a, b_l) for one mixture a and one window; `u` and `v` are scratch, `u` zeros."""
     for l in range(widths[first]):
         total[l] = 0.0
     begin, end = offsets[a], offsets[a + 1]
-    for level in range(first, last):
-        width = widths[level]
-        if bandwidth > 0.0:
-            _gaussian_level(
-                atoms, level, width, points, weights, begin, end, n_reflect, bandwidth, total, u, v
-            )
-        elif n_reflect > 0:
-            _reflected_level(atoms, level, width, points, weights, begin, end, n_reflect, total, u, v)
-        else:
-            _energy_level(atoms, level, width, points, weights, begin, end, total, u)
+    if bandwidth > 0.0:
+        _gaussian(atoms, widths, first, last, points, weights, begin, end, n_reflect, bandwidth, total, u, v)
+    elif n_reflect > 0:
+        _reflected_energy(atoms, widths, first, last, points, weights, begin, end, n_reflect, total, u, v)
+    else:
+        _energy(atoms, widths, first, last, points, weights, begin, end, total, u)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _finish(data_a, i_a, data_b, window, width, total):  # type: ignore[no-untyped-def]
     """Turn c(a, b) in `total` into the distance; `data_a`: self term, mass, moment, features of a."""
     self_a, mass_a, moment_a = data_a[i_a, 0], data_a[i_a, 1], data_a[i_a, 2]
@@ -371,7 +369,7 @@ def _finish(data_a, i_a, data_b, window, width, total):  # type: ignore[no-untyp
             total[l] += abs(data_a[i_a, f] - data_b[window, f, l])
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def covariance(power, outputscale, rate, width, values):  # type: ignore[no-untyped-def]
     """Distances to hyper-kernel in place: outputscale * exp(rate * E^(power/2)), rate < 0; power 0 leaves E."""
     if power == 1:
@@ -382,22 +380,24 @@ def covariance(power, outputscale, rate, width, values):  # type: ignore[no-unty
             values[l] = outputscale * exp_neg(rate * values[l])
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _pairs(  # type: ignore[no-untyped-def]
-    start, stop, tiles, symmetric, power, outputscale, rate,
+    start, stop, symmetric, power, outputscale, rate,
     offsets, weights, points, data, n_reflect, bandwidth,
     atoms, widths, starts, order, data_b, out,
 ):  # fmt: skip
-    """Tiles [start, stop) of `out`: WINDOW mixtures of a by one window of b."""
+    """Tiles [start, stop) of `out`: _ROWS mixtures of a by one window of b."""
     n_a, n_b = out.shape
-    tile = np.empty((WINDOW, _LEADING))
+    tile = np.empty((_ROWS, _LEADING))
     u, v, total = np.zeros(WINDOW), np.empty(WINDOW), np.empty(WINDOW)
     for t in range(start, stop):
-        row, window = tiles[t, 0], tiles[t, 1]
+        row, window = t // len(order), t % len(order)
+        base_a, base_b = row * _ROWS, window * WINDOW
+        if symmetric and base_a >= base_b + WINDOW:
+            continue
         first, last = starts[window], starts[window + 1]
-        n_lanes = min(WINDOW, n_b - window * WINDOW)
-        base_a, base_b = row * WINDOW, window * WINDOW
-        n_rows = min(WINDOW, n_a - base_a)
+        n_lanes = min(WINDOW, n_b - base_b)
+        n_rows = min(_ROWS, n_a - base_a)
         for r in range(n_rows):
             _cross(
                 atoms,
@@ -426,24 +426,20 @@ def _pairs(  # type: ignore[no-untyped-def]
             _mirror(tile, base_a, n_rows, base_b, n_lanes, 0.0 if power == 0 else outputscale, out)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _mirror(tile, base_a, n_rows, base_b, n_columns, diagonal, out):  # type: ignore[no-untyped-def]
-    """Write a tile on and above the diagonal of the symmetric `out`, and its transpose below."""
-    if base_a == base_b:
-        for r in range(n_rows):
-            tile[r, r] = diagonal
-            for c in range(r):
-                tile[r, c] = tile[c, r]
+    """Write the part of a tile above the diagonal of the symmetric `out`, its transpose and the diagonal."""
     for r in range(n_rows):
-        for c in range(n_columns):
+        for c in range(max(0, base_a + r + 1 - base_b), n_columns):
             out[base_a + r, base_b + c] = tile[r, c]
-    if base_a != base_b:
-        for c in range(n_columns):
-            for r in range(n_rows):
-                out[base_b + c, base_a + r] = tile[r, c]
+        if base_b <= base_a + r < base_b + n_columns:
+            out[base_a + r, base_a + r] = diagonal
+    for c in range(n_columns):
+        for r in range(min(n_rows, base_b + c - base_a)):
+            out[base_b + c, base_a + r] = tile[r, c]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _self_terms(start, stop, offsets, weights, points, n_reflect, bandwidth, mass_correction, data):  # type: ignore[no-untyped-def]
     """c(a, a), mass and first moment; every sum in the order of `_cross`, so that they cancel exactly."""
     n = points.shape[1]
@@ -486,7 +482,7 @@ def _self_terms(start, stop, offsets, weights, points, n_reflect, bandwidth, mas
         data[a, 0], data[a, 1], data[a, 2] = total, mass, moment
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _norm(points, i):  # type: ignore[no-untyped-def]
     total = 0.0
     for p in range(points.shape[1]):
@@ -494,118 +490,151 @@ def _norm(points, i):  # type: ignore[no-untyped-def]
     return sqrt(total)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _vjp(  # type: ignore[no-untyped-def]
     start, stop, cotangent, mass_correction, offsets, weights, points, data, n_reflect, bandwidth,
     atoms, widths, starts, order, data_b, g_weights, g_points,
 ):  # fmt: skip
     """Gradients of the mixtures [start, stop) of a."""
-    n_a, n_b = cotangent.shape
-    u, v = np.zeros(WINDOW), np.empty(WINDOW)
-    pull, share = np.zeros(WINDOW), np.empty(WINDOW)
+    n_b = cotangent.shape[1]
+    n = points.shape[1]
+    u, v, pull = np.zeros(WINDOW), np.empty(WINDOW), np.empty(WINDOW)
+    inverse, sign = np.empty((n // 2, WINDOW)), np.ones(n)
     for a in range(start, stop):
+        begin, end = offsets[a], offsets[a + 1]
         sum_pull, sum_moment, sum_mass = 0.0, 0.0, 0.0
         for window in range(len(starts) - 1):
             first, last = starts[window], starts[window + 1]
             n_lanes = min(WINDOW, n_b - window * WINDOW)
             for l in range(n_lanes):
-                pull[l] = cotangent[a, order[window, l]]
-            for l in range(n_lanes, WINDOW):
+                g = cotangent[a, order[window, l]]
+                pull[l] = g
+                sum_pull += g
+                sum_moment += g * (data[a, 2] - data_b[window, 2, l])
+                sum_mass += g * (data[a, 1] - data_b[window, 1, l])
+            for l in range(n_lanes, widths[first]):
                 pull[l] = 0.0
-            for l in range(n_lanes):
-                sum_pull += pull[l]
-                sum_moment += pull[l] * (data[a, 2] - data_b[window, 2, l])
-                sum_mass += pull[l] * (data[a, 1] - data_b[window, 1, l])
-            for level in range(first, last):
-                for i in range(offsets[a], offsets[a + 1]):
-                    _vjp_level(
-                        atoms, level, widths[level], points, i, weights[i], n_reflect, bandwidth, pull,
-                        u, v, share, g_weights, g_points,
-                    )  # fmt: skip
-        _vjp_self(
-            offsets[a], offsets[a + 1], points, weights, n_reflect, bandwidth, -sum_pull, g_weights, g_points
-        )
+            if bandwidth > 0.0:
+                _gaussian_vjp(
+                    atoms, widths, first, last, points, weights, begin, end, n_reflect, bandwidth,
+                    pull, u, v, inverse, g_weights, g_points,
+                )  # fmt: skip
+            else:
+                _energy_vjp(
+                    atoms, widths, first, last, points, weights, begin, end, n_reflect,
+                    pull, u, v, sign, g_weights, g_points,
+                )  # fmt: skip
+        _self_vjp(begin, end, points, weights, n_reflect, bandwidth, -sum_pull, g_weights, g_points)
         if mass_correction:
-            for i in range(offsets[a], offsets[a + 1]):
+            for i in range(begin, end):
                 norm = _norm(points, i)
                 g_weights[i] += sum_moment + sum_mass * norm
                 if norm > 0.0:
-                    for p in range(points.shape[1]):
+                    for p in range(n):
                         g_points[i, p] += sum_mass * weights[i] * points[i, p] / norm
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _vjp_level(  # type: ignore[no-untyped-def]
-    atoms, level, width, points, i, weight, n_reflect, bandwidth, pull, u, v, share, g_weights, g_points
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+def _energy_vjp(  # type: ignore[no-untyped-def]
+    atoms, widths, first, last, points, weights, begin, end, n_reflect, pull, r2, share, sign, g_weights, g_points
 ):  # fmt: skip
-    """Add sum_l pull_l w_l dg(p_i, p_l) for one component i of a and one level of a window of b."""
+    """Add sum_l pull_l w_l d||p_i - p_l|| over levels to components [begin, end); 0/0 = 0 where atoms meet."""
     n = points.shape[1]
     signs = 2 if n_reflect > 0 else 1
-    for k in range(signs):
-        sign = 1.0 - 2.0 * k
-        if bandwidth > 0.0:
-            b2 = bandwidth * bandwidth
-            _gaussian_overlap(atoms, level, width, points, i, b2, sign, u, v)
-            for l in range(width):
-                share[l] = -2.0 / signs * pull[l] * atoms[level, 0, l] * sqrt(u[l]) * exp_neg(v[l])
-                u[l] = 0.0
-            g_weights[i] += _sum(share, width)
-            for d in range(n // 2):
-                g_m, g_s = _gaussian_slope(
-                    atoms, level, width, d, points[i, d], points[i, n // 2 + d], sign, b2, share
-                )
-                g_points[i, d] += weight * g_m
-                g_points[i, n // 2 + d] += weight * g_s
-            continue
-        _add_squares(atoms, level, width, points, i, n_reflect, n, 1.0, u)
-        _add_squares(atoms, level, width, points, i, 0, n_reflect, sign, u)
-        for l in range(width):
-            h = pull[l] * atoms[level, 0, l] / signs
-            r = sqrt(u[l])
-            v[l] = h * r
-            share[l] = h / r if r > 0.0 else 0.0
-            u[l] = 0.0
-        g_weights[i] += _sum(v, width)
-        for p in range(n):
-            g_points[i, p] += weight * _pull(
-                atoms, level, width, p, points[i, p], sign if p < n_reflect else 1.0, share
-            )
+    for level in range(first, last):
+        width = widths[level]
+        for i in range(begin, end):
+            for k in range(signs):
+                for p in range(n_reflect):
+                    sign[p] = 1.0 - 2.0 * k
+                for p in range(0, n - 3, 4):
+                    x0, x1, x2, x3 = points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3]
+                    c0, c1, c2, c3 = sign[p], sign[p + 1], sign[p + 2], sign[p + 3]
+                    for l in range(width):
+                        d0 = x0 - c0 * atoms[level, p + 1, l]
+                        d1 = x1 - c1 * atoms[level, p + 2, l]
+                        d2 = x2 - c2 * atoms[level, p + 3, l]
+                        d3 = x3 - c3 * atoms[level, p + 4, l]
+                        r2[l] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3
+                x0, x1, c0, c1 = points[i, n - 2], points[i, n - 1], sign[n - 2], sign[n - 1]
+                rest = 1.0 if n % 4 == 2 else 0.0
+                s, s0, s1 = 0.0, 0.0, 0.0
+                for l in range(width):
+                    d0 = rest * (x0 - c0 * atoms[level, n - 1, l])
+                    d1 = rest * (x1 - c1 * atoms[level, n, l])
+                    r = sqrt(r2[l] + d0 * d0 + d1 * d1)
+                    h = pull[l] * atoms[level, 0, l]
+                    c = h / r if r > 0.0 else 0.0
+                    s += h * r
+                    s0 += c * d0
+                    s1 += c * d1
+                    share[l] = c
+                    r2[l] = 0.0
+                w = weights[i] / signs
+                g_weights[i] += s / signs
+                g_points[i, n - 2] += w * s0
+                g_points[i, n - 1] += w * s1
+                for p in range(0, n - 3, 4):
+                    x0, x1, x2, x3 = points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3]
+                    c0, c1, c2, c3 = sign[p], sign[p + 1], sign[p + 2], sign[p + 3]
+                    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+                    for l in range(width):
+                        s0 += share[l] * (x0 - c0 * atoms[level, p + 1, l])
+                        s1 += share[l] * (x1 - c1 * atoms[level, p + 2, l])
+                        s2 += share[l] * (x2 - c2 * atoms[level, p + 3, l])
+                        s3 += share[l] * (x3 - c3 * atoms[level, p + 4, l])
+                    g_points[i, p] += w * s0
+                    g_points[i, p + 1] += w * s1
+                    g_points[i, p + 2] += w * s2
+                    g_points[i, p + 3] += w * s3
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
-def _sum(values, width):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for l in range(width):
-        total += values[l]
-    return total
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+def _gaussian_vjp(  # type: ignore[no-untyped-def]
+    atoms, widths, first, last, points, weights, begin, end, n_reflect, bandwidth,
+    pull, product, exponent, inverse, g_weights, g_points,
+):  # fmt: skip
+    """Add -2 sum_l pull_l w_l d<N(p_i), N(p_l)> over levels to components [begin, end)."""
+    n_dims = points.shape[1] // 2
+    b2 = bandwidth * bandwidth
+    signs = 2 if n_reflect > 0 else 1
+    for level in range(first, last):
+        width = widths[level]
+        for i in range(begin, end):
+            for k in range(signs):
+                sign = 1.0 - 2.0 * k
+                for l in range(width):
+                    product[l] = 1.0
+                    exponent[l] = 0.0
+                for d in range(n_dims):
+                    m, s = points[i, d], points[i, n_dims + d]
+                    for l in range(width):
+                        s_l = atoms[level, 1 + n_dims + d, l]
+                        t = 1.0 / (s * s + s_l * s_l + b2)
+                        z = m - sign * atoms[level, 1 + d, l]
+                        inverse[d, l] = t
+                        product[l] *= b2 * t
+                        exponent[l] -= 0.5 * z * z * t
+                total = 0.0
+                for l in range(width):
+                    h = -2.0 / signs * pull[l] * atoms[level, 0, l] * sqrt(product[l]) * exp_neg(exponent[l])
+                    total += h
+                    exponent[l] = h
+                    product[l] = 0.0
+                g_weights[i] += total
+                for d in range(n_dims):
+                    m, g_m, g_s = points[i, d], 0.0, 0.0
+                    for l in range(width):
+                        t = inverse[d, l]
+                        z = (m - sign * atoms[level, 1 + d, l]) * t
+                        g_m -= exponent[l] * z
+                        g_s += exponent[l] * (z * z - t)
+                    g_points[i, d] += weights[i] * g_m
+                    g_points[i, n_dims + d] += weights[i] * points[i, n_dims + d] * g_s
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
-def _pull(atoms, level, width, p, x, sign, share):  # type: ignore[no-untyped-def]
-    """sum_l share_l (x - sign * atom_lp)."""
-    total = 0.0
-    for l in range(width):
-        total += share[l] * fma(-sign, atoms[level, 1 + p, l], x)
-    return total
-
-
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
-def _gaussian_slope(atoms, level, width, d, m, s, sign, b2, share):  # type: ignore[no-untyped-def]
-    """sum_l share_l times the derivatives of log <N, N_l> in the mean m and the scale s of dimension d."""
-    n_dims = (atoms.shape[1] - 1) // 2
-    v = fma(s, s, b2)
-    g_m, g_s = 0.0, 0.0
-    for l in range(width):
-        s_l = atoms[level, 1 + n_dims + d, l]
-        inv = 1.0 / fma(s_l, s_l, v)
-        z = fma(-sign, atoms[level, 1 + d, l], m) * inv
-        g_m -= share[l] * z
-        g_s += share[l] * (z * z - inv)
-    return g_m, s * g_s
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _vjp_self(begin, end, points, weights, n_reflect, bandwidth, pull, g_weights, g_points):  # type: ignore[no-untyped-def]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _self_vjp(begin, end, points, weights, n_reflect, bandwidth, pull, g_weights, g_points):  # type: ignore[no-untyped-def]
     """Add `pull` times the gradient of c(a, a)/2: the half cancels against the two places of every component."""
     n = points.shape[1]
     n_dims = n // 2

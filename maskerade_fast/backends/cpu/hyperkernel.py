@@ -1,7 +1,7 @@
 """The hyper-kernel outputscale * exp(-E^(power/2) / lengthscale^2) on top of the pairwise distances (MATH.md section 3).
 
 Nothing of size B_a x B_b is formed by the product with vectors: each mixture of a walks over the windows of b and adds
-one row of 128 covariances at a time.
+one row of 256 covariances at a time.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def hyperkernel_matvec(
     return out
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _matvec(  # type: ignore[no-untyped-def]
     start, stop, power, outputscale, rate,
     offsets, weights, points, data, n_reflect, bandwidth,
@@ -105,7 +105,7 @@ def _matvec(  # type: ignore[no-untyped-def]
                 out[a, k] += _dot(vectors, window, k, width, total)
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
 def _dot(vectors, window, k, width, row):  # type: ignore[no-untyped-def]
     total = 0.0
     for l in range(width):
