@@ -94,7 +94,7 @@ def predict_gp(
     """
     full = one_of(covariance, "covariance", ("diagonal", "full")) == "full"
     X, y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
-    X_new = checked_points(X_new, "X_new", g, allow_empty=True, origin=X)
+    X_new = checked_points(X_new, "X_new", g, allow_empty=True)
     if observed and np.ndim(noise_variance) == 2:
         raise ValueError("noise_variance: one number a point with observed=True, expected a scalar or (B,)")
     xb = get_backend(g.weights, X, y, X_new)

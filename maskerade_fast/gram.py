@@ -49,7 +49,7 @@ def gram(
     ------
     ValueError
         If X has no rows or another number of columns than g has dimensions; for NaN or infinity; for noise
-        beside Y, negative noise, or noise of another shape; if inputs lie more than 1e150 apart.
+        beside Y, negative noise, or noise of another shape; for inputs beyond 1e150.
     TypeError
         For arrays that are not real numbers.
 
@@ -69,7 +69,7 @@ def gram(
     if Y is not None:
         if noise_variance is not None:
             raise ValueError("noise_variance: given beside Y, expected None (noise is on the diagonal of K(X, X))")
-        Y = checked_points(Y, "Y", g, allow_empty=True, origin=X)
+        Y = checked_points(Y, "Y", g, allow_empty=True)
         noise = np.zeros((1, 1))
     else:
         noise = checked_noise(noise_variance, g, len(X), default=0.0)
@@ -79,10 +79,8 @@ def gram(
     return K
 
 
-def checked_points(
-    value: Any, name: str, g: GMMBatch, *, allow_empty: bool = False, origin: Array | None = None
-) -> Array:
-    """Inputs as (N, D) floats that fit the mixtures of `g` and lie within reach of `origin`."""
+def checked_points(value: Any, name: str, g: GMMBatch, *, allow_empty: bool = False) -> Array:
+    """Inputs as (N, D) floats that fit the mixtures of `g`, small enough to be squared."""
     points = float_array(value, name, ndim=(1, 2))
     if points.ndim == 1:
         points = points.reshape(-1, 1) if g.n_dims == 1 or len(points) else points.reshape(0, g.n_dims)
@@ -90,9 +88,9 @@ def checked_points(
         raise ValueError(f"{name}: {points.shape[1]} columns (shape {points.shape}), but g.n_dims is {g.n_dims}")
     if len(points) == 0 and not allow_empty:
         raise ValueError(f"{name}: no rows, expected at least one point")
-    together = points if origin is None else np.concatenate([points, origin[:1]])
-    if len(together) and np.abs(together).max() > _WIDEST:
-        raise ValueError(f"{name}: entries up to {np.abs(together).max():g}, expected at most {_WIDEST:g}; rescale")
+    largest = float(np.abs(points).max(initial=0.0))
+    if largest > _WIDEST:
+        raise ValueError(f"{name}: entries up to {largest:g}, expected at most {_WIDEST:g}; rescale")
     return points
 
 

@@ -162,15 +162,14 @@ def whitened(blas: Array, factor: Array, y: Array, z: Array) -> None:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def value_and_alpha(blas: Array, factor: Array, y: Array, alpha: Array) -> float:
-    """Log-likelihood from the factor; `alpha` becomes C^-1 y."""
+def value_of(blas: Array, factor: Array, y: Array, z: Array) -> float:
+    """Log-likelihood from the factor; z = L^-1 y."""
     n = len(y)
-    whitened(blas, factor, y, alpha)
+    whitened(blas, factor, y, z)
     square, log_diagonal = 0.0, 0.0
     for i in range(n):
-        square += alpha[i] * alpha[i]
+        square += z[i] * z[i]
         log_diagonal += math.log(factor[i, i])
-    solve_vector(blas, True, n, factor.ctypes.data, n, alpha.ctypes.data)
     return -0.5 * square - log_diagonal - 0.5 * n * math.log(2.0 * math.pi)
 
 
@@ -358,7 +357,7 @@ def prepare_mixture(
     fill_tables(first, n, means, high, low, n_phases, cosines, sines)
 
 
-FACTOR_STAGE, VALUE_STAGE, BLOCKS_STAGE, FINISH_STAGE = 1, 2, 4, 8
+FACTOR_STAGE, VALUE_STAGE, ALPHA_STAGE, BLOCKS_STAGE, FINISH_STAGE = 1, 2, 4, 8, 16
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -400,7 +399,6 @@ def _likelihoods(
     One entry for all stages: each entry would compile everything below it again. `part_start` and `part_stop`
     bound the blocks of the gradient.
     """
-    with_gradient = stages & BLOCKS_STAGE != 0
     for b in range(start, stop):
         n = offsets[b + 1] - offsets[b]
         if stages & FACTOR_STAGE:
@@ -413,8 +411,10 @@ def _likelihoods(
         if stages & VALUE_STAGE:
             value[b] = -math.inf
             if info[b] == 0:
-                value[b] = value_and_alpha(blas, matrix, y, alpha)
-        if with_gradient and info[b] == 0:
+                value[b] = value_of(blas, matrix, y, alpha)
+        if stages & ALPHA_STAGE and info[b] == 0:
+            solve_vector(blas, True, len(y), matrix.ctypes.data, len(y), alpha.ctypes.data)
+        if stages & BLOCKS_STAGE and info[b] == 0:
             for block in range(part_start, part_stop):
                 gradient_block(block, blas, matrix, alpha, n, rates, x, cosines, sines, n_phases, sums, diagonal)
         if stages & FINISH_STAGE:
@@ -615,19 +615,19 @@ def log_likelihood(
     def across(start: int, stop: int) -> None:
         w = spaces.pop()  # one worker, one workspace; lists are thread-safe
         try:
-            run(w, start, stop, FACTOR_STAGE | VALUE_STAGE | gradient_stages, 0, n_blocks)
+            run(w, start, stop, stages, 0, n_blocks)
         finally:
             spaces.append(w)
 
     def shared(b: int) -> None:
         w = spaces[0]
         info[b], shift[b] = factor_shared(b, blas, mixtures, points, noise, jitter, n_phases, w, threads)
-        run(w, b, b + 1, VALUE_STAGE, 0, 0)
+        run(w, b, b + 1, stages & (VALUE_STAGE | ALPHA_STAGE), 0, 0)
         if grad:
             parallel_for(lambda i, j: run(w, b, b + 1, BLOCKS_STAGE, i, j), n_blocks, 1, threads=threads)
             run(w, b, b + 1, FINISH_STAGE, 0, 0)
 
-    gradient_stages = BLOCKS_STAGE | FINISH_STAGE if grad else 0
+    stages = FACTOR_STAGE | VALUE_STAGE | (ALPHA_STAGE | BLOCKS_STAGE | FINISH_STAGE if grad else 0)
     with single_threaded_blas():
         if share_matrices(workers, n_points, threads):
             for b in range(n_mixtures):
