@@ -1,7 +1,7 @@
 """Distances between mixtures: energy distance and Gaussian MMD, with gradients (MATH.md section 2).
 
-Both compare mixtures as measures over (mean, scale), so they ignore the order of components, splits into equal copies
-and components of zero weight. All arithmetic is in float64; the result has the dtype of `a`.
+Both compare mixtures as measures over (mean, scale), so they ignore the order of components, splits into
+equal copies and components of zero weight. All arithmetic is in float64; the result has the dtype of `a`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ __all__ = [
 
 Scale = float | tuple[float, ...] | None
 
+_LARGEST = 1e150  # the square of a coordinate must not overflow
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -37,8 +39,8 @@ class Metric:
     frequency_scale, scale_scale : float or (D,), optional
         Units of means and of scales (cycles per unit of x): coordinates are divided by them. None: 1.
     mass_correction : bool
-        Add (M_a - M_b)(f_a - f_b), M the total weight and f the first moment, to the energy distance: for mixtures of
-        unequal mass. Blind to mass near the origin; prefer `mass_weight`.
+        Add (M_a - M_b)(f_a - f_b), M the total weight and f the first moment, to the energy distance: for
+        mixtures of unequal mass. Blind to mass near the origin; prefer `mass_weight`.
     noise_weight : float
         c in c |log s2_a - log s2_b|, added to the squared distance under the hyper-kernel only.
     mass_weight : float
@@ -72,15 +74,16 @@ def energy_distance(a: GMMBatch, b: GMMBatch | None = None, *, metric: Metric | 
     Parameters
     ----------
     a, b : GMMBatch
-        Of B_a and B_b mixtures; same D and dtype. ``b=None`` means `a`: one triangle is computed, the matrix is
-        exactly symmetric and its diagonal exactly 0.
+        Of B_a and B_b mixtures; same D and dtype. ``b=None`` means `a`: one triangle is computed, the matrix
+        is exactly symmetric and its diagonal exactly 0.
     metric : Metric, optional
         Its noise and mass weights play no part here.
 
     Returns
     -------
     (B_a, B_b) array of the dtype of `a`
-        E of MATH.md section 2: a squared MMD, in scaled cycles per unit of x times squared mass; clamped at 0.
+        E of MATH.md section 2: a squared MMD, in scaled cycles per unit of x times squared mass; clamped at
+        0.
 
     Raises
     ------
@@ -112,7 +115,8 @@ def energy_distance_vjp(
     Returns
     -------
     GMMGradient
-        Like the arrays of `a`. The derivative of ||p - q|| is taken as 0 where p = q, that of a clamped distance as 0.
+        Like the arrays of `a`. The derivative of ||p - q|| is taken as 0 where p = q, that of a clamped
+        distance as 0.
 
     Raises
     ------
@@ -123,9 +127,7 @@ def energy_distance_vjp(
     return _vjp(a, b, cotangent, metric, lambda g: to_atoms(g, metric, g.weights, metric.mass_correction))
 
 
-def gaussian_mmd2(
-    a: GMMBatch, b: GMMBatch | None = None, *, bandwidth: float, metric: Metric | None = None
-) -> Array:
+def gaussian_mmd2(a: GMMBatch, b: GMMBatch | None = None, *, bandwidth: float, metric: Metric | None = None) -> Array:
     """Squared MMD between the spectral densities under exp(-||x - y||^2 / (2 bandwidth^2)).
 
     Parameters
@@ -147,7 +149,7 @@ def gaussian_mmd2(
     ValueError
         If D or dtype differ, the scales do not fit D, or bandwidth <= 0.
     """
-    metric, bandwidth = checked_metric(metric), positive(bandwidth, "bandwidth")
+    metric, bandwidth = checked_metric(metric), positive_square(bandwidth, "bandwidth")
     check_pair(a, b)
     atoms = [to_atoms(g, metric, g.weights, False, bandwidth) for g in ((a,) if b is None else (a, b))]
     return in_dtype(get_backend(a.weights).pairwise_distance(*atoms), a)
@@ -156,8 +158,8 @@ def gaussian_mmd2(
 def gaussian_mmd2_vjp(
     a: GMMBatch, b: GMMBatch | None, cotangent: Any, *, bandwidth: float, metric: Metric | None = None
 ) -> GMMGradient:
-    """Gradient of ``sum(cotangent * gaussian_mmd2(a, b))`` with respect to `a`; arguments as `energy_distance_vjp`."""
-    metric, bandwidth = checked_metric(metric), positive(bandwidth, "bandwidth")
+    """Gradient of ``sum(cotangent * gaussian_mmd2(a, b))`` with respect to `a`; see `energy_distance_vjp`."""
+    metric, bandwidth = checked_metric(metric), positive_square(bandwidth, "bandwidth")
     return _vjp(a, b, cotangent, metric, lambda g: to_atoms(g, metric, g.weights, False, bandwidth))
 
 
@@ -183,24 +185,20 @@ def checked_cotangent(cotangent: Any, n_a: int, n_b: int) -> Array:
 
 def symmetrised(cotangent: Array) -> Array:
     """Cotangent of the first place of d(a, a); the diagonal is constant 0."""
-    total = cotangent + cotangent.T
+    total: Array = cotangent + cotangent.T
     np.fill_diagonal(total, 0.0)
     return total
 
 
-def gradient(
-    g: GMMBatch, metric: Metric, g_weights: Array, g_points: Array, g_noise: Array | None
-) -> GMMGradient:
+def gradient(g: GMMBatch, metric: Metric, g_weights: Array, g_points: Array, g_noise: Array | None) -> GMMGradient:
+    """From the metric's coordinates to the units and the dtype of `g`."""
     means, scales = g_points[:, : g.n_dims], g_points[:, g.n_dims :]
     if metric.frequency_scale is not None:
         means = means / metric.frequency_scale
     if metric.scale_scale is not None:
         scales = scales / metric.scale_scale
-    parts = [
-        None if x is None else np.ascontiguousarray(x, dtype=g.dtype)
-        for x in (g_weights, means, scales, g_noise)
-    ]
-    return GMMGradient(*parts)  # type: ignore[arg-type]
+    noise = None if g_noise is None else g_noise.astype(g.dtype)
+    return GMMGradient(*(np.ascontiguousarray(x, dtype=g.dtype) for x in (g_weights, means, scales)), noise)
 
 
 def to_atoms(
@@ -211,7 +209,7 @@ def to_atoms(
     bandwidth: float = 0.0,
     features: Array | None = None,
 ) -> Any:
-    """The backend's atoms of `g`, in the metric's coordinates."""
+    """The backend's atoms of `g`, in the metric's coordinates, small enough for their squares."""
     n_dims = g.n_dims
     points = np.empty((len(g.weights), 2 * n_dims))
     for columns, values, name in (
@@ -223,10 +221,10 @@ def to_atoms(
             columns[...] = values
         else:
             if isinstance(scale, tuple) and len(scale) != n_dims:
-                raise ValueError(
-                    f"{name}: {len(scale)} entries, expected {n_dims} as the mixtures have dimensions"
-                )
+                raise ValueError(f"{name}: {len(scale)} entries, expected {n_dims} as the mixtures have dimensions")
             np.divide(values, scale, out=columns, dtype=np.float64)
+        if columns.size and max(columns.max(), -columns.min()) > _LARGEST:
+            raise ValueError(f"{name}: some {'means' if values is g.means else 'scales'} exceed {_LARGEST:g} times it")
     backend = get_backend(g.weights)
     return backend.prepare_atoms(
         g.offsets, weights, points, n_dims if metric.reflect else 0,
@@ -235,7 +233,16 @@ def to_atoms(
 
 
 def in_dtype(values: Array, a: GMMBatch) -> Array:
+    """`values` in the floating type of `a`."""
     return values.astype(a.dtype, copy=False)
+
+
+def positive_square(value: Any, name: str) -> float:
+    """A number > 0 whose square is a normal number."""
+    number = positive(value, name)
+    if not 1.0 / _LARGEST < number < _LARGEST:
+        raise ValueError(f"{name}: {number}, expected between {1.0 / _LARGEST:g} and {_LARGEST:g}")
+    return number
 
 
 def checked_metric(metric: Metric | None) -> Metric:

@@ -1,13 +1,14 @@
 """Covariance between mixtures: lambda^2 exp(-d^q / l^2) with d = sqrt(E) and q = `power` (MATH.md section 3).
 
-Positive definite for both powers, as E (with the metric's noise and mass terms) is conditionally negative definite.
+Positive definite for both powers, as E (with the metric's noise and mass terms) is conditionally negative
+definite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,14 +16,15 @@ from ._checks import Array, float_array, one_of, positive
 from .backends import get_backend
 from .distances import (
     Metric,
-    to_atoms,
     check_batch,
     check_pair,
     checked_cotangent,
     checked_metric,
     gradient,
     in_dtype,
+    positive_square,
     symmetrised,
+    to_atoms,
 )
 from .gmm import GMMBatch, GMMGradient
 
@@ -142,7 +144,7 @@ def hyperkernel(
     first, second = _prepare_pair(a, b, metric)
     backend = get_backend(first.batch.weights)
     values = backend.hyperkernel(first.atoms, None if second is None else second.atoms, **parameters)
-    return values.astype(first.batch.dtype, copy=False)
+    return in_dtype(values, first.batch)
 
 
 def hyperkernel_vjp(
@@ -166,12 +168,10 @@ def hyperkernel_vjp(
     Returns
     -------
     GMMGradient
-        `noise_variance` (B_a,) is filled if ``metric.noise_weight > 0``. With power 1 the kernel has a cusp where
-        mixtures coincide; its gradient is taken as 0 there.
+        `noise_variance` (B_a,) is filled if ``metric.noise_weight > 0``. With power 1 the kernel has a cusp
+        where mixtures coincide; its gradient is taken as 0 there.
     """
-    _, pull = hyperkernel_pullback(
-        a, b, outputscale=outputscale, lengthscale=lengthscale, power=power, metric=metric
-    )
+    _, pull = hyperkernel_pullback(a, b, outputscale=outputscale, lengthscale=lengthscale, power=power, metric=metric)
     return pull(cotangent)
 
 
@@ -211,7 +211,7 @@ def hyperkernel_pullback(
             slope *= scale
         return _distance_vjp(first, second, slope)
 
-    return covariance.astype(first.batch.dtype, copy=False), pull
+    return in_dtype(covariance, first.batch), pull
 
 
 def hyperkernel_matvec(
@@ -249,29 +249,29 @@ def hyperkernel_matvec(
         raise ValueError(f"v: {len(v)} rows, expected {len(second)} as b has mixtures")
     backend = get_backend(first.batch.weights)
     out = backend.hyperkernel_matvec(first.atoms, second.atoms, v.reshape(len(v), -1), **parameters)
-    return out.reshape(len(first), *v.shape[1:]).astype(first.batch.dtype, copy=False)
+    return in_dtype(out.reshape(len(first), *v.shape[1:]), first.batch)
 
 
-def covariance_from_distance(
-    distance: Any, *, outputscale: float, lengthscale: float, power: int = 2
-) -> Array:
+def covariance_from_distance(distance: Any, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
     """The hyper-kernel of squared distances that are known already.
 
     Parameters
     ----------
-    distance : array of any shape
-        From `squared_distance`, so >= 0.
+    distance : array of up to 3 dimensions
+        From `squared_distance`; >= 0.
     outputscale, lengthscale, power
         As for `hyperkernel`.
 
     Returns
     -------
-    array of the shape and dtype of `distance`
+    array of the shape and floating type of `distance`
     """
     parameters = _parameters(outputscale, lengthscale, power)
-    distance = np.asarray(distance)
+    distance = float_array(distance, "distance", ndim=(0, 1, 2, 3))
+    if (distance < 0.0).any():
+        raise ValueError(f"distance: {distance.min()}, expected >= 0")
     values = get_backend(distance).covariance_from_distance(distance, **parameters)
-    return values.astype(np.float32 if distance.dtype == np.float32 else np.float64, copy=False)
+    return cast(Array, values.astype(distance.dtype, copy=False))
 
 
 def _prepare_pair(
@@ -315,25 +315,21 @@ def _log_noise(g: GMMBatch) -> Array:
         raise ValueError("metric: noise_weight > 0, but a batch carries no noise_variances")
     if not (noise > 0).all():
         b = int(np.argmin(noise > 0))
-        raise ValueError(
-            f"noise_variances of mixture {b}: {noise[b]}, expected > 0 where metric.noise_weight > 0"
-        )
+        raise ValueError(f"noise_variances of mixture {b}: {noise[b]}, expected > 0 where metric.noise_weight > 0")
     return np.log(np.asarray(noise, dtype=np.float64))
 
 
 def _positive_mass(g: GMMBatch) -> Array:
-    mass = np.asarray(g.mass, dtype=np.float64)
+    mass = np.add.reduceat(np.asarray(g.weights, dtype=np.float64), g.offsets[:-1]) if len(g) else np.empty(0)
     if not (mass > 0).all():
         b = int(np.argmin(mass > 0))
-        raise ValueError(
-            f"weights of mixture {b}: total {mass[b]}, expected > 0 where metric.mass_weight > 0"
-        )
+        raise ValueError(f"weights of mixture {b}: total {mass[b]}, expected > 0 where metric.mass_weight > 0")
     return mass
 
 
 def _parameters(outputscale: float, lengthscale: float, power: int) -> dict[str, Any]:
     return {
         "outputscale": positive(outputscale, "outputscale"),
-        "lengthscale": positive(lengthscale, "lengthscale"),
+        "lengthscale": positive_square(lengthscale, "lengthscale"),
         "power": one_of(power, "power", (1, 2)),
     }

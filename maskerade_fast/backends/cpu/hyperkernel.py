@@ -1,7 +1,8 @@
-"""The hyper-kernel outputscale * exp(-E^(power/2) / lengthscale^2) on top of the pairwise distances (MATH.md section 3).
+"""The hyper-kernel outputscale * exp(-E^(power/2) / lengthscale^2) on top of the pairwise distances (MATH.md
+section 3).
 
-Nothing of size B_a x B_b is formed by the product with vectors: each mixture of a walks over the windows of b and adds
-one row of 256 covariances at a time.
+Nothing of size B_a x B_b is formed by the product with vectors: each mixture of a walks over the windows of b
+and adds one row of 256 covariances at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import numpy as np
 from numba import njit
 
 from ..._checks import Array
-from .distances import WINDOW, _cross, _finish, _native, _run, covariance, pairwise
+from ._distance_kernels import WINDOW, covariance, cross, finish
+from .distances import native, pairwise, run
 
 __all__ = ["covariance_from_distance", "hyperkernel", "hyperkernel_matvec"]
 
@@ -23,7 +25,8 @@ def hyperkernel(a: Any, b: Any = None, *, outputscale: float, lengthscale: float
     Parameters
     ----------
     a, b
-        From `prepare_atoms`. Without `b`: `a` with itself, exactly symmetric with `outputscale` on the diagonal.
+        From `prepare_atoms`. Without `b`: `a` with itself, exactly symmetric with `outputscale` on the
+        diagonal.
     outputscale, lengthscale : float
         lambda^2 and l.
     power : {1, 2}
@@ -35,9 +38,7 @@ def hyperkernel(a: Any, b: Any = None, *, outputscale: float, lengthscale: float
     return pairwise(a, b, power, outputscale, lengthscale)
 
 
-def covariance_from_distance(
-    distance: Array, *, outputscale: float, lengthscale: float, power: int = 2
-) -> Array:
+def covariance_from_distance(distance: Array, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
     """outputscale * exp(-E^(power/2) / lengthscale^2) of an array of any shape, E >= 0; float64."""
     out = np.array(distance, dtype=np.float64, order="C")
     flat = out.reshape(-1)
@@ -46,13 +47,11 @@ def covariance_from_distance(
     def block(start: int, stop: int) -> None:
         covariance(power, outputscale, rate, stop - start, flat[start:stop])
 
-    _run(block, flat.size, 1 << 16, flat.size)
+    run(block, flat.size, 1 << 16, flat.size)
     return out
 
 
-def hyperkernel_matvec(
-    a: Any, b: Any, v: Array, *, outputscale: float, lengthscale: float, power: int = 2
-) -> Array:
+def hyperkernel_matvec(a: Any, b: Any, v: Array, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
     """Product of `hyperkernel(a, b)` with vectors, in memory O(J_a + J_b + (B_a + B_b) k).
 
     Parameters
@@ -73,7 +72,7 @@ def hyperkernel_matvec(
     flat = lanes.order.reshape(-1)[: len(b)]
     position = np.arange(len(b))
     by_lane[position // WINDOW, :, position % WINDOW] = v[flat]
-    vectors = _native(by_lane, np.float64)
+    vectors = native(by_lane, np.float64)
 
     def block(start: int, stop: int) -> None:
         _matvec(
@@ -82,31 +81,31 @@ def hyperkernel_matvec(
             lanes.atoms, lanes.widths, lanes.starts, lanes.data, vectors, out,
         )  # fmt: skip
 
-    _run(block, len(a), 16, len(a.weights) * len(b.weights))
+    run(block, len(a), 16, len(a.weights) * len(b.weights))
     return out
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _matvec(  # type: ignore[no-untyped-def]
-    start, stop, power, outputscale, rate,
-    offsets, weights, points, data, n_reflect, bandwidth,
-    atoms, widths, starts, data_b, vectors, out,
-):  # fmt: skip
+def _matvec(
+    start: int, stop: int, power: int, outputscale: float, rate: float, offsets: Array, weights: Array,
+    points: Array, data: Array, n_reflect: int, bandwidth: float, atoms: Array, widths: Array,
+    starts: Array, data_b: Array, vectors: Array, out: Array,
+) -> None:  # fmt: skip
     """Rows [start, stop) of `out`; windows outermost, so that one stays in cache for the whole block."""
     u, v, total = np.zeros(WINDOW), np.empty(WINDOW), np.empty(WINDOW)
     for window in range(len(starts) - 1):
         first, last = starts[window], starts[window + 1]
         width = widths[first]
         for a in range(start, stop):
-            _cross(atoms, widths, first, last, offsets, weights, points, a, n_reflect, bandwidth, total, u, v)
-            _finish(data, a, data_b, window, width, total)
+            cross(atoms, widths, first, last, offsets, weights, points, a, n_reflect, bandwidth, total, u, v)
+            finish(data, a, data_b, window, width, total)
             covariance(power, outputscale, rate, width, total)
             for k in range(vectors.shape[1]):
                 out[a, k] += _dot(vectors, window, k, width, total)
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
-def _dot(vectors, window, k, width, row):  # type: ignore[no-untyped-def]
+def _dot(vectors: Array, window: int, k: int, width: int, row: Array) -> float:
     total = 0.0
     for l in range(width):
         total += vectors[window, k, l] * row[l]

@@ -1,0 +1,210 @@
+"""Compiled loops of the gradients of the pairwise distances, in the layout of `distances.py`.
+
+Sums over lanes may be reassociated (and so vectorised): each gradient is one thread's sum over the windows in
+order, hence still the same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+from numba import njit
+
+from ..._checks import Array
+from ._distance_kernels import WINDOW, norm
+from ._math import exp_neg, fma
+
+
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def add_gradients(
+    start: int, stop: int, cotangent: Array, mass_correction: bool, offsets: Array, weights: Array,
+    points: Array, data: Array, n_reflect: int, bandwidth: float, atoms: Array, widths: Array,
+    starts: Array, order: Array, data_b: Array, g_weights: Array, g_points: Array,
+) -> None:  # fmt: skip
+    """Gradients of the mixtures [start, stop) of a."""
+    n_b = cotangent.shape[1]
+    n = points.shape[1]
+    u, v, pull = np.zeros(WINDOW), np.empty(WINDOW), np.empty(WINDOW)
+    inverse, sign = np.empty((n // 2, WINDOW)), np.ones(n)
+    for a in range(start, stop):
+        begin, end = offsets[a], offsets[a + 1]
+        sum_pull, sum_moment, sum_mass = 0.0, 0.0, 0.0
+        for window in range(len(starts) - 1):
+            first, last = starts[window], starts[window + 1]
+            n_lanes = min(WINDOW, n_b - window * WINDOW)
+            for l in range(n_lanes):
+                g = cotangent[a, order[window, l]]
+                pull[l] = g
+                sum_pull += g
+                sum_moment += g * (data[a, 2] - data_b[window, 2, l])
+                sum_mass += g * (data[a, 1] - data_b[window, 1, l])
+            for l in range(n_lanes, widths[first]):
+                pull[l] = 0.0
+            if bandwidth > 0.0:
+                _gaussian_vjp(
+                    atoms, widths, first, last, points, weights, begin, end, n_reflect, bandwidth,
+                    pull, u, v, inverse, g_weights, g_points,
+                )  # fmt: skip
+            else:
+                _energy_vjp(
+                    atoms, widths, first, last, points, weights, begin, end, n_reflect,
+                    pull, u, v, sign, g_weights, g_points,
+                )  # fmt: skip
+        _self_vjp(begin, end, points, weights, n_reflect, bandwidth, -sum_pull, g_weights, g_points)
+        if mass_correction:
+            for i in range(begin, end):
+                radius = norm(points, i)
+                g_weights[i] += sum_moment + sum_mass * radius
+                if radius > 0.0:
+                    for p in range(n):
+                        g_points[i, p] += sum_mass * weights[i] * points[i, p] / radius
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+def _energy_vjp(
+    atoms: Array, widths: Array, first: int, last: int, points: Array, weights: Array, begin: int, end: int,
+    n_reflect: int, pull: Array, r2: Array, share: Array, sign: Array, g_weights: Array, g_points: Array,
+) -> None:  # fmt: skip
+    """Add sum_l pull_l w_l d||p_i - p_l|| over levels to components [begin, end); `r2` comes and goes as 0.
+
+    Coordinates go in blocks of 4; the last two, if they are left over, with the root. Where atoms meet, 0/0 = 0.
+    `sign` is -1 for the coordinates that are mirrored.
+    """
+    n = points.shape[1]
+    signs = 2 if n_reflect > 0 else 1
+    for level in range(first, last):
+        width = widths[level]
+        for i in range(begin, end):
+            for k in range(signs):
+                for p in range(n_reflect):
+                    sign[p] = 1.0 - 2.0 * k
+                for p in range(0, n - 3, 4):
+                    x0, x1, x2, x3 = points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3]
+                    c0, c1, c2, c3 = sign[p], sign[p + 1], sign[p + 2], sign[p + 3]
+                    for l in range(width):
+                        d0 = x0 - c0 * atoms[level, p + 1, l]
+                        d1 = x1 - c1 * atoms[level, p + 2, l]
+                        d2 = x2 - c2 * atoms[level, p + 3, l]
+                        d3 = x3 - c3 * atoms[level, p + 4, l]
+                        r2[l] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3
+                x0, x1, c0, c1 = points[i, n - 2], points[i, n - 1], sign[n - 2], sign[n - 1]
+                rest = 1.0 if n % 4 == 2 else 0.0  # 0: the blocks of 4 have them already
+                s, s0, s1 = 0.0, 0.0, 0.0
+                for l in range(width):
+                    d0 = rest * (x0 - c0 * atoms[level, n - 1, l])
+                    d1 = rest * (x1 - c1 * atoms[level, n, l])
+                    r = sqrt(r2[l] + d0 * d0 + d1 * d1)
+                    h = pull[l] * atoms[level, 0, l]
+                    c = h / r if r > 0.0 else 0.0
+                    s += h * r
+                    s0 += c * d0
+                    s1 += c * d1
+                    share[l] = c
+                    r2[l] = 0.0
+                w = weights[i] / signs
+                g_weights[i] += s / signs
+                g_points[i, n - 2] += w * s0
+                g_points[i, n - 1] += w * s1
+                for p in range(0, n - 3, 4):
+                    x0, x1, x2, x3 = points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3]
+                    c0, c1, c2, c3 = sign[p], sign[p + 1], sign[p + 2], sign[p + 3]
+                    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+                    for l in range(width):
+                        s0 += share[l] * (x0 - c0 * atoms[level, p + 1, l])
+                        s1 += share[l] * (x1 - c1 * atoms[level, p + 2, l])
+                        s2 += share[l] * (x2 - c2 * atoms[level, p + 3, l])
+                        s3 += share[l] * (x3 - c3 * atoms[level, p + 4, l])
+                    g_points[i, p] += w * s0
+                    g_points[i, p + 1] += w * s1
+                    g_points[i, p + 2] += w * s2
+                    g_points[i, p + 3] += w * s3
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+def _gaussian_vjp(
+    atoms: Array, widths: Array, first: int, last: int, points: Array, weights: Array, begin: int, end: int,
+    n_reflect: int, bandwidth: float, pull: Array, product: Array, exponent: Array, inverse: Array,
+    g_weights: Array, g_points: Array,
+) -> None:  # fmt: skip
+    """Add -2 sum_l pull_l w_l d<N(p_i), N(p_l)> over levels to components [begin, end)."""
+    n_dims = points.shape[1] // 2
+    b2 = bandwidth * bandwidth
+    signs = 2 if n_reflect > 0 else 1
+    for level in range(first, last):
+        width = widths[level]
+        for i in range(begin, end):
+            for k in range(signs):
+                sign = 1.0 - 2.0 * k
+                for l in range(width):
+                    product[l] = 1.0
+                    exponent[l] = 0.0
+                for d in range(n_dims):
+                    m, s = points[i, d], points[i, n_dims + d]
+                    for l in range(width):
+                        s_l = atoms[level, 1 + n_dims + d, l]
+                        t = 1.0 / (s * s + s_l * s_l + b2)
+                        z = m - sign * atoms[level, 1 + d, l]
+                        inverse[d, l] = t
+                        product[l] *= b2 * t
+                        exponent[l] -= 0.5 * z * z * t
+                total = 0.0
+                for l in range(width):
+                    h = -2.0 / signs * pull[l] * atoms[level, 0, l] * sqrt(product[l]) * exp_neg(exponent[l])
+                    total += h
+                    exponent[l] = h
+                    product[l] = 0.0
+                g_weights[i] += total
+                for d in range(n_dims):
+                    m, g_m, g_s = points[i, d], 0.0, 0.0
+                    for l in range(width):
+                        t = inverse[d, l]
+                        z = (m - sign * atoms[level, 1 + d, l]) * t
+                        g_m -= exponent[l] * z
+                        g_s += exponent[l] * (z * z - t)
+                    g_points[i, d] += weights[i] * g_m
+                    g_points[i, n_dims + d] += weights[i] * points[i, n_dims + d] * g_s
+
+
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _self_vjp(
+    begin: int, end: int, points: Array, weights: Array, n_reflect: int, bandwidth: float, pull: float,
+    g_weights: Array, g_points: Array,
+) -> None:  # fmt: skip
+    """Add `pull` times the gradient of c(a, a)/2; the half cancels against the two places of a component."""
+    n = points.shape[1]
+    n_dims = n // 2
+    b2 = bandwidth * bandwidth
+    signs = 2 if n_reflect > 0 else 1
+    for i in range(begin, end):
+        for j in range(begin, end):
+            for k in range(signs):
+                sign = 1.0 - 2.0 * k
+                if bandwidth > 0.0:
+                    product, exponent = 1.0, 0.0
+                    for d in range(n_dims):
+                        s_i, s_j = points[i, n_dims + d], points[j, n_dims + d]
+                        t = b2 / fma(s_j, s_j, fma(s_i, s_i, b2))
+                        z = fma(-sign, points[j, d], points[i, d])
+                        product *= t
+                        exponent = fma(z * z, t * (-0.5 / b2), exponent)
+                    h = -2.0 / signs * pull * weights[j] * sqrt(product) * exp_neg(exponent)
+                    g_weights[i] += h
+                    for d in range(n_dims):
+                        s_i, s_j = points[i, n_dims + d], points[j, n_dims + d]
+                        inv = 1.0 / fma(s_j, s_j, fma(s_i, s_i, b2))
+                        z = fma(-sign, points[j, d], points[i, d]) * inv
+                        g_points[i, d] -= weights[i] * h * z
+                        g_points[i, n_dims + d] += weights[i] * h * s_i * (z * z - inv)
+                    continue
+                r2 = 0.0
+                for p in range(n):
+                    z = fma(-sign if p < n_reflect else -1.0, points[j, p], points[i, p])
+                    r2 = fma(z, z, r2)
+                if r2 > 0.0:
+                    h = pull * weights[j] / signs
+                    r = sqrt(r2)
+                    g_weights[i] += h * r
+                    for p in range(n):
+                        z = fma(-sign if p < n_reflect else -1.0, points[j, p], points[i, p])
+                        g_points[i, p] += weights[i] * h * z / r
