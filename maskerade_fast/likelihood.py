@@ -116,7 +116,7 @@ def log_likelihood(
         return LogLikelihood(value, info, shift)
     per_point = np.ndim(noise_variance) == 2
     d_noise = parts[3] if per_point else parts[3][:, 0]
-    return LogLikelihood(value, info, shift, GMMGradient(*parts[:3], d_noise))
+    return LogLikelihood(value, info, shift, GMMGradient(parts[0], parts[1], parts[2], d_noise))
 
 
 def checked_problem(

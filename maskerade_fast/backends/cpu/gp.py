@@ -58,7 +58,7 @@ def latent_variance(blas: Array, prior: float, solved: Array, factor: Array, lar
         for i in range(n):
             total += abs(scratch[i])
         variance = 0.0 if -variance <= 8.0 * n * _EPS * largest * total * total else math.nan
-    return variance
+    return variance  # type: ignore[no-any-return]
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]

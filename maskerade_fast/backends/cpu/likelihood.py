@@ -123,8 +123,7 @@ def factor_mixture(
     first = offsets[b]
     n = offsets[b + 1] - first
     k0, mean_diagonal = diagonal_of(b, offsets, weights, noise, n_points)
-    code = np.int64(0)
-    used = 0.0
+    code, used = 0, 0.0
     for attempt in range(RETRIES + 1):
         used = shift_of(attempt, jitter, mean_diagonal)
         gram_rows(
@@ -476,12 +475,11 @@ def tiled_potrf(blas: Array, matrix: Array, threads: int) -> int:
         parallel_for(update, n_tiles - column, 1, threads=threads)
         if infos[column]:
             return column * FACTOR_TILE + infos[column]
-        parallel_for(
-            lambda row, stop, column=column: _solve_tile(column + 1 + row, column, blas, matrix),
-            n_tiles - column - 1,
-            1,
-            threads=threads,
-        )
+
+        def solve(row: int, stop: int, column: int = column) -> None:
+            _solve_tile(column + 1 + row, column, blas, matrix)
+
+        parallel_for(solve, n_tiles - column - 1, 1, threads=threads)
     return 0
 
 
@@ -524,11 +522,15 @@ def factor_shared(
     first, n = int(offsets[b]), int(offsets[b + 1] - offsets[b])
     _prepare(b, offsets, means, scales, *points[1:], n_phases, work.rates, *tables)
     k0, mean_diagonal = diagonal_of(b, offsets, weights, noise, n_points)
+
+    def rows(start: int, stop: int) -> None:
+        mixture = (n, first, weights, work.rates)
+        gram_rows(start, stop, 1, *mixture, x, *tables, x, *tables, n_phases, work.matrix)
+
     info, shift = 0, 0.0
     for attempt in range(RETRIES + 1):
         shift = shift_of(attempt, jitter, mean_diagonal)
-        rows = (n, first, weights, work.rates, x, *tables, x, *tables, n_phases, work.matrix)
-        parallel_for(lambda i, j, rows=rows: gram_rows(i, j, 1, *rows), n_points, ROWS, threads=threads)
+        parallel_for(rows, n_points, ROWS, threads=threads)
         if n_points < TILED_SIZE:
             info = factor_once(b, k0, shift, noise, blas, work.matrix)
         else:
@@ -552,7 +554,7 @@ def log_likelihood(
     jitter: float,
     grad: bool,
     max_bytes: int | None,
-) -> tuple[Array, Array, Array, tuple[Array, Array, Array, Array] | None]:
+) -> tuple[Array, Array, Array, list[Array] | None]:
     """Log-likelihoods of a batch and their gradients, in float64 and returned in the inputs' type.
 
     Parameters
@@ -571,7 +573,7 @@ def log_likelihood(
     Returns
     -------
     value (B,), info (B,) int32, shift (B,) : arrays
-    gradients : None, or d weights (J,), d means (J, D), d scales (J, D), d noise (B, 1 or N)
+    gradients : None, or a list of d weights (J,), d means (J, D), d scales (J, D), d noise (B, 1 or N)
 
     Raises
     ------
@@ -584,11 +586,11 @@ def log_likelihood(
     info = np.zeros(n_mixtures, dtype=np.int32)
     shift = np.zeros(n_mixtures)
     shapes = [weights.shape, means.shape, scales.shape, (n_mixtures, noise.shape[1])]
-    gradients = tuple(np.zeros(shape if grad else (0,) * len(shape)) for shape in shapes)
+    gradients = [np.zeros(shape if grad else (0,) * len(shape)) for shape in shapes]
 
-    def result() -> Any:
+    def result() -> tuple[Array, Array, Array, list[Array] | None]:
         cast = [a.astype(dtype, copy=False) for a in (value, shift, *gradients)]
-        return cast[0], info, cast[1], tuple(cast[2:]) if grad else None
+        return cast[0], info, cast[1], cast[2:] if grad else None
 
     if n_mixtures == 0:
         return result()
