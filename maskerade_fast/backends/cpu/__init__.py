@@ -1,11 +1,14 @@
 """The CPU backend: Numba kernels on NumPy arrays, in float64, spread over threads by `_parallel`."""
 
+from pathlib import Path
+
+from . import _cache
 from .distances import pairwise_distance, pairwise_distance_vjp, prepare_atoms
 from .gp import predict_gp
-from .gram import gram
+from .gram import gram, gram_rows
 from .hyperkernel import covariance_from_distance, hyperkernel, hyperkernel_matvec
 from .likelihood import cholesky, log_likelihood
-from .prediction import joint_pair_moments, pair_cdf, pair_log_density, pair_moments, pair_quantiles
+from .prediction import joint_pair_moments, pair_cdf, pair_draws, pair_log_density, pair_moments, pair_quantiles
 
 __all__ = [
     "cholesky",
@@ -16,6 +19,7 @@ __all__ = [
     "joint_pair_moments",
     "log_likelihood",
     "pair_cdf",
+    "pair_draws",
     "pair_log_density",
     "pair_moments",
     "pair_quantiles",
@@ -24,3 +28,6 @@ __all__ = [
     "predict_gp",
     "prepare_atoms",
 ]
+
+# Kernels are compiled, or read from the disk cache, at their first call: until now nothing was.
+_cache.discard_stale(Path(gram_rows.stats.cache_path), Path(__file__).parent)
