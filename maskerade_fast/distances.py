@@ -177,10 +177,10 @@ def _vjp(a: GMMBatch, b: GMMBatch | None, cotangent: Any, metric: Metric, prepar
 
 def checked_cotangent(cotangent: Any, n_a: int, n_b: int) -> Array:
     """`cotangent` as float64 of shape (n_a, n_b), else ValueError."""
-    cotangent = float_array(cotangent, "cotangent", ndim=2, dtype=np.float64)
-    if cotangent.shape != (n_a, n_b):
-        raise ValueError(f"cotangent: shape {cotangent.shape}, expected ({n_a}, {n_b})")
-    return cotangent
+    array = float_array(cotangent, "cotangent", ndim=2, dtype=np.float64)
+    if array.shape != (n_a, n_b):
+        raise ValueError(f"cotangent: shape {array.shape}, expected ({n_a}, {n_b})")
+    return array
 
 
 def symmetrised(cotangent: Array) -> Array:
@@ -198,7 +198,8 @@ def gradient(g: GMMBatch, metric: Metric, g_weights: Array, g_points: Array, g_n
     if metric.scale_scale is not None:
         scales = scales / metric.scale_scale
     noise = None if g_noise is None else g_noise.astype(g.dtype)
-    return GMMGradient(*(np.ascontiguousarray(x, dtype=g.dtype) for x in (g_weights, means, scales)), noise)
+    weights, means, scales = (np.ascontiguousarray(x, dtype=g.dtype) for x in (g_weights, means, scales))
+    return GMMGradient(weights, means, scales, noise)
 
 
 def to_atoms(
