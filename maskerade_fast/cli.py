@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._checks import Array
+from ._checks import Array, generator
 from .errors import BackendUnavailableError, DataError
 from .io import read_csv, write_predictions
 
@@ -173,7 +173,7 @@ def _split_rows(n_rows: int, fraction: float, kind: str, seed: int | None) -> tu
         raise DataError(f"--test-fraction: {fraction} of {_count(n_rows, 'row')} leaves none to learn from")
     order = np.arange(n_rows)
     if kind == "random":
-        order = np.random.default_rng(seed).permutation(n_rows)
+        order = generator(seed).permutation(n_rows)
     return np.sort(order[: n_rows - count]), np.sort(order[n_rows - count :])
 
 

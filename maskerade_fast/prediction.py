@@ -23,6 +23,7 @@ from ._checks import Array, float_array, generator, integer, positive, real
 from .backends import get_backend, single_threaded_blas
 
 _CLIP = 1e-8  # negative eigenvalues of W taken for rounding, as a fraction of the largest
+_MANY_DRAWS = 64  # from here on a table of the CDF costs less than solving for each draw
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +99,18 @@ class Prediction:
         return quantiles if q.ndim else quantiles[0]
 
     def sample(self, k: int, rng: Any = None) -> Array:
-        """`k` draws a point, independent across points, by inverting the CDF; shape (k, M). O(k h^2 M).
+        """`k` draws a point, independent across points, by inverting the CDF; shape (k, M).
 
-        `rng` is a Generator, an int or None.
+        `rng` is a Generator, an int or None. From 64 draws on the CDF is tabulated at some 200 values a point,
+        within 1e-7 in probability: O(h^2 M) whatever `k`.
         """
         k = integer(k, "k", minimum=0)
-        uniforms = generator(rng, "rng").random((k, len(self)))
-        return self._quantiles(np.maximum(uniforms, np.finfo(float).tiny))  # never the -inf of q = 0
+        uniforms = 1.0 - generator(rng, "rng").random((k, len(self)))  # (0, 1]
+        uniforms = np.minimum(uniforms, 1.0 - np.finfo(float).epsneg)  # never the inf of q = 1
+        if k < _MANY_DRAWS:
+            return self._quantiles(uniforms)
+        backend = get_backend(self.means)
+        return self._as_given(backend.pair_draws(self.pair_weights, self.means, self.variances, uniforms))
 
     def scaled(self, offset: float, scale: float) -> Prediction:
         """The prediction of ``offset + scale * y``, for scale > 0: from standardised units to the user's."""
@@ -221,9 +227,7 @@ def combine_gaussians_joint(
     originals = np.flatnonzero(kept)
     means, covariances = (a[kept].astype(np.float64, copy=False) for a in (means, covariances))
     for i, covariance in enumerate(covariances):
-        if not np.allclose(
-            covariance, covariance.T, rtol=0.0, atol=1e-6 * np.abs(covariance).max(initial=0.0)
-        ):
+        if not np.allclose(covariance, covariance.T, rtol=0.0, atol=1e-6 * np.abs(covariance).max(initial=0.0)):
             raise ValueError(f"covariances[{originals[i]}]: not symmetric, expected a covariance matrix")
     backend = get_backend(means)
     total, mean_sum, log_densities, info = backend.joint_pair_moments(weights, means, covariances, y)
@@ -232,9 +236,7 @@ def combine_gaussians_joint(
             f"covariances[{originals[info - 1]}]: not positive definite, expected a Cholesky factor to exist"
         )
     if not total > _rounding(weights):
-        raise ValueError(
-            f"pair_weights: the mixture vanishes (sum of W s is {total:.3g} trace W), expected > 0"
-        )
+        raise ValueError(f"pair_weights: the mixture vanishes (sum of W s is {total:.3g} trace W), expected > 0")
     norms = np.sqrt(np.sum(factor**2, axis=1))
     logs = 0.5 * log_densities + np.log(norms)
     amplitudes = (factor / norms[:, None]).T @ np.exp(logs - logs.max())
@@ -271,9 +273,7 @@ def _checked_weights(pair_weights: Any, factor: Any) -> tuple[Array, Array, Arra
         _check_shape(factor, "factor", (h, factor.shape[1]))
         error = float(np.abs(factor @ factor.T - weights).max())
         if not error <= _CLIP:
-            raise ValueError(
-                f"factor: F F^T differs from pair_weights by {error * largest:.3g}, expected W = F F^T"
-            )
+            raise ValueError(f"factor: F F^T differs from pair_weights by {error * largest:.3g}, expected W = F F^T")
     kept = np.diagonal(weights) > 0.0
     weights, factor = weights[np.ix_(kept, kept)], factor[kept]
     trace = float(np.trace(weights))

@@ -255,6 +255,18 @@ def test_samples_follow_the_distribution(rng: np.random.Generator) -> None:
     assert (distance < 1.95 / np.sqrt(4000)).all()  # Kolmogorov-Smirnov at 1e-3
     assert abs(np.corrcoef(draws.T)[0, 1]) < 4.0 / np.sqrt(4000)
     assert p.sample(0).shape == (0, 2)
+    few, many = p.sample(10, rng=7), p.sample(64, rng=7)[:10]  # below and above the table's threshold
+    assert_allclose(p.cdf(few), p.cdf(many), rtol=0.0, atol=1e-7)
+
+
+@pytest.mark.parametrize("spread", [0.0, 3.0, 1e4])
+def test_many_draws_are_quantiles(rng: np.random.Generator, spread: float) -> None:
+    """Modes much narrower than their distance, one of them in the very middle, are not stepped over."""
+    W, means, variances = problem(rng, 5, 8, spread)
+    means[:, 0], variances[:, 0] = spread * np.array([-1.0, -1.0, 0.0, 1.0, 1.0]), 1e-4
+    p = combine_gaussians(W, means, variances)
+    uniforms = 1.0 - np.random.default_rng(5).random((500, 8))
+    assert (np.abs(p.cdf(p.sample(500, rng=5)) - uniforms) <= 1e-7).all()
 
 
 def test_extreme_ranges_stay_finite() -> None:

@@ -1,0 +1,232 @@
+"""The command line: what it prints and writes, and one line with exit status 2 for each kind of bad input."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import maskerade_fast.quadrature
+from maskerade_fast import BackendUnavailableError
+from maskerade_fast.cli import main
+from maskerade_fast.io import read_csv
+
+FAST = ["--budget", "12", "--seed", "3"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    x = np.linspace(0.0, 10.0, 24)
+    rows = "".join(f"{a},{b}\n" for a, b in zip(x, np.sin(x) + 0.01 * x**2, strict=True))
+    path = tmp_path / "wave.csv"
+    path.write_text("time,height\n" + rows)
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    status = main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line of a command that ends with status 2."""
+    status, out, err = run(capsys, *arguments)
+    assert status == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    return err
+
+
+def test_fit_then_predict(capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plot, predictions, model = tmp_path / "fit.png", tmp_path / "p.csv", tmp_path / "m.npz"
+    written = ["--plot", plot, "--predictions", predictions, "--save", model]
+    status, out, err = run(capsys, "fit", data, "--test-fraction", 0.25, *FAST, *written)
+    assert (status, err) == (0, "")
+    for word in ("18 rows to learn height from time; 6 held out", "Log evidence", "±", "Mixture size"):
+        assert word in out
+    for word in ("12 likelihoods", "RMSE", "Log density", "Time", "Wrote"):
+        assert word in out
+    assert plot.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    held_out = read_csv(predictions)
+    assert held_out.names[:4] == ("time", "height", "mean", "sd")
+    assert held_out.values.shape == (6, 9)
+
+    new = tmp_path / "new.csv"
+    new.write_text("time\n" + "".join(f"{float(t)!r}\n" for t in held_out.values[:, 0]))
+    again = tmp_path / "again.csv"
+    status, out, err = run(capsys, "predict", model, new, "--predictions", again)
+    assert (status, out, err) == (0, "", "")
+    assert_allclose(read_csv(again).values[:, 1:], held_out.values[:, 2:], rtol=1e-12)
+    status, out, err = run(capsys, "predict", model, data)  # with its target: scores on standard error
+    assert status == 0
+    assert out.splitlines()[0] == "time,height,mean,sd,q05,q25,q50,q75,q95"
+    assert len(out.splitlines()) == 25
+    assert "RMSE" in err
+
+
+def test_same_seed_same_numbers(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    fits = [run(capsys, "fit", data, "--test-fraction", 0.2, *FAST)[1].splitlines() for _ in range(2)]
+    first, second = ([line for line in fit if not line.startswith("Time")] for fit in fits)
+    assert first == second
+
+
+def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    assert run(capsys, "fit", data, "--quiet", *FAST) == (0, "", "")
+
+
+def test_last_rows_held_out(capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path) -> None:
+    predictions = tmp_path / "p.csv"
+    options = ["--split", "last", "--test-fraction", 0.125, "--predictions", predictions]
+    assert run(capsys, "fit", data, *options, *FAST)[0] == 0
+    assert_array_equal(read_csv(predictions).values[:, 0], read_csv(data).values[-3:, 0])
+
+
+@pytest.mark.parametrize("content", ["x,y\n0,2\n1,2\n2,2\n3,2\n", "5,2\n", "0,1\n0,1.5\n1,2\n"])
+def test_degenerate_data_fit(capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str) -> None:
+    """A constant target, a single row, a repeated input."""
+    path, predictions = tmp_path / "data.csv", tmp_path / "p.csv"
+    path.write_text(content)
+    status, out, err = run(capsys, "fit", path, "--predictions", predictions, *FAST)
+    assert (status, err) == (0, "")
+    assert "Log evidence" in out
+    values = read_csv(predictions).values
+    assert np.isfinite(values).all()
+    if "5" not in content.split("\n")[1]:
+        assert_array_equal(values[:, 2], np.full(len(values), 2.0))  # exactly the constant
+    assert (values[:, 3] > 0.0).all()
+
+
+def test_missing_cells_are_counted(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    data.write_text(data.read_text() + "11,\n,3\n")
+    status, out, _ = run(capsys, "fit", data, *FAST)
+    assert status == 0
+    assert "Dropped 2 rows with missing cells." in out
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (None, [], "No such file"),
+        ("", [], "empty"),
+        ("a,b\n1,red\n2,blue\n", [], "column 'b': 'red', expected a finite number"),
+        ("a,b\n1,2\n3\n", [], "line 3: 1 cells"),
+        ("a\n1\n2\n", [], "one column"),
+        ("a,b\n1,2\n", ["--target", "c"], "target 'c' is no column; there are a, b"),
+        ("a,b\n1,2\n", ["--test-fraction", "0.5"], "leaves none to learn from"),
+        ("a,b\n1,2\n2,3\n", ["--test-fraction", "1.5"], "--test-fraction: 1.5"),
+        ("a,b\n1,2\n2,3\n", ["--test-fraction", "nan"], "--test-fraction: nan"),
+        ("a,b\n1,2\n2,3\n", ["--budget", "0"], "budget: 0, expected >= 1"),
+        ("a,b\n1,2\n2,3\n", ["--minutes", "-1"], "time_budget: -60"),
+        ("a,b\n1,2\n2,3\n", ["--seed", "-1"], "seed: -1"),
+        ("a,b\n1,2\n2,3\n", ["--device", "gpu"], "device='gpu'"),
+        ("a,b\n1,2\n2,3\n", ["--save", "none/m.npz"], "no folder"),
+    ],
+)
+def test_bad_input(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str | None, options: list[str], message: str
+) -> None:
+    path = tmp_path / "data.csv"
+    if content is not None:
+        path.write_text(content)
+    assert message in refused(capsys, "fit", path, "--quiet", *options)
+
+
+def test_bad_options_of_argparse(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["fit"], ["fit", "a.csv", "--split", "odd"], ["fit", "a.csv", "--budget", "many"], []):
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_bad_models(capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path) -> None:
+    assert "No such file" in refused(capsys, "predict", tmp_path / "none.npz", data)
+    assert "not a file saved by maskerade_fast" in refused(capsys, "predict", data, data)
+    model, wide = tmp_path / "m.npz", tmp_path / "wide.csv"
+    assert run(capsys, "fit", data, "--quiet", "--save", model, *FAST)[0] == 0
+    wide.write_text("1,2,3\n4,5,6\n")
+    assert "3 columns, expected the model's 1 input" in refused(capsys, "predict", model, wide)
+
+
+def test_plot_without_matplotlib(
+    capsys: pytest.CaptureFixture[str], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
+    line = refused(capsys, "fit", data, "--plot", "fit.png", *FAST)
+    assert "pip install 'maskerade_fast[plot]'" in line
+
+
+def test_interrupt_before_a_result(
+    capsys: pytest.CaptureFixture[str], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(maskerade_fast.quadrature, "marginalise", interrupted)
+    status, _, err = run(capsys, "fit", data)
+    assert status == 130
+    assert err == "maskerade-fast fit: interrupted before there was a result\n"
+
+
+def test_minutes_replace_the_budget(
+    capsys: pytest.CaptureFixture[str], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def recorded(X: Any, y: Any, **options: Any) -> None:
+        seen.update(options)
+        raise BackendUnavailableError("enough\nseen")
+
+    monkeypatch.setattr(maskerade_fast.quadrature, "marginalise", recorded)
+    assert refused(capsys, "fit", data, "--quiet", "--minutes", 0.5) == "maskerade-fast fit: enough seen\n"
+    assert (seen["budget"], seen["time_budget"], seen["progress"]) == (None, 30.0, False)
+
+
+def test_info(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "info")
+    assert status == 0
+    for word in ("maskerade_fast", "numpy", "threads", "BLAS", "compiled code", "devices", "GPU"):
+        assert word in out
+
+
+def test_bench_says_what_it_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert "expected one of" in refused(capsys, "bench", "no_such_group")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pytest_benchmark" else find(name))
+    assert "pytest_benchmark not installed" in refused(capsys, "bench")
+    monkeypatch.setattr(maskerade_fast.cli, "__file__", str(tmp_path / "site" / "maskerade_fast" / "cli.py"))
+    assert "source tree" in refused(capsys, "bench")
+
+
+def test_module_and_broken_pipe(data: Path) -> None:
+    command = [sys.executable, "-m", "maskerade_fast"]
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout.startswith("maskerade-fast")
+    missing = subprocess.run([*command, "fit", "none.csv"], capture_output=True, text=True)
+    assert missing.returncode == 2
+    assert missing.stderr == "maskerade-fast fit: none.csv: cannot be read (No such file or directory)\n"
+
+
+def test_closed_output_is_no_error(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`maskerade-fast info | head -1`."""
+
+    def closed(*_: Any, **__: Any) -> None:
+        raise BrokenPipeError
+
+    redirected: list[int] = []
+    monkeypatch.setattr(builtins, "print", closed)
+    monkeypatch.setattr("os.dup2", lambda _, target: redirected.append(target))
+    assert main(["info"]) == 0
+    assert len(redirected) == 1
