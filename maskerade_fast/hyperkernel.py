@@ -248,8 +248,9 @@ def hyperkernel_matvec(
     if len(v) != len(second):
         raise ValueError(f"v: {len(v)} rows, expected {len(second)} as b has mixtures")
     backend = get_backend(first.batch.weights)
-    out = backend.hyperkernel_matvec(first.atoms, second.atoms, v.reshape(len(v), -1), **parameters)
-    return in_dtype(out.reshape(len(first), *v.shape[1:]), first.batch)
+    columns = v[:, None] if v.ndim == 1 else v
+    out = backend.hyperkernel_matvec(first.atoms, second.atoms, columns, **parameters)
+    return in_dtype(out[:, 0] if v.ndim == 1 else out, first.batch)
 
 
 def covariance_from_distance(distance: Any, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:

@@ -1,0 +1,252 @@
+"""The hyper-kernel: oracle, positive definiteness, gradients, prepared batches and the streamed product."""
+
+from __future__ import annotations
+
+import functools
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+
+from maskerade_fast.distances import Metric, energy_distance
+from maskerade_fast.gmm import GMMBatch
+from maskerade_fast.hyperkernel import (
+    covariance_from_distance,
+    hyperkernel,
+    hyperkernel_matvec,
+    hyperkernel_pullback,
+    hyperkernel_vjp,
+    prepare,
+    squared_distance,
+)
+
+METRICS = [
+    {},
+    {"reflect": True, "frequency_scale": 0.7},
+    {"noise_weight": 0.3},
+    {"mass_weight": 0.4, "scale_scale": 2.0},
+    {"noise_weight": 0.3, "mass_weight": 0.4, "reflect": True},
+    {"mass_correction": True, "noise_weight": 0.1},
+]
+METRIC_IDS = ["plain", "reflect", "noise", "mass", "both", "correction"]
+PARAMETERS: list[dict[str, Any]] = [{"outputscale": 1.3, "lengthscale": 0.8, "power": q} for q in (1, 2)]
+PARTS = ("weights", "means", "scales", "noise_variance")
+
+every_metric = pytest.mark.parametrize("options", METRICS, ids=METRIC_IDS)
+both_powers = pytest.mark.parametrize("parameters", PARAMETERS, ids=["power1", "power2"])
+
+
+def random_batch(rng: np.random.Generator, B: int, D: int, unit: bool = False) -> GMMBatch:
+    """With noise variances, and masses all over the place unless `unit`."""
+    counts = rng.integers(1, 5, B)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    weights = rng.random(offsets[-1]) + 0.1
+    if unit:
+        weights /= np.repeat(np.add.reduceat(weights, offsets[:-1]), counts)
+    means, scales = rng.normal(size=(offsets[-1], D)), rng.random((offsets[-1], D))
+    return GMMBatch(offsets, weights, means, scales, np.exp(rng.normal(size=B)))
+
+
+def for_metric(rng: np.random.Generator, B: int, D: int, options: dict[str, Any]) -> GMMBatch:
+    """Unequal masses where the metric has a cure for them."""
+    return random_batch(rng, B, D, unit=not {"mass_weight", "mass_correction"} & set(options))
+
+
+def close(actual: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    expected = np.asarray(expected)
+    scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+    np.testing.assert_allclose(actual, expected, rtol=0.0, atol=tolerance * scale)
+
+
+def reference_options(options: dict[str, Any], a: GMMBatch, b: GMMBatch | None) -> dict[str, Any]:
+    return options | {"noise_a": a.noise_variances, "noise_b": None if b is None else b.noise_variances}
+
+
+@every_metric
+@both_powers
+@pytest.mark.parametrize("alone", [False, True])
+def test_meets_oracle(
+    options: dict[str, Any], parameters: dict[str, Any], alone: bool, rng: np.random.Generator
+) -> None:
+    a = for_metric(rng, 4, 2, options)
+    b = None if alone else for_metric(rng, 5, 2, options)
+    left, right = oracle.mixtures_of(a), None if b is None else oracle.mixtures_of(b)
+    metric, reference = Metric(**options), reference_options(options, a, b)
+    E = squared_distance(a, b, metric=metric)
+    close(E, oracle.squared_distance(left, right, **reference))
+    K = hyperkernel(a, b, **parameters, metric=metric)
+    close(K, oracle.hyperkernel(left, right, **parameters, **reference))
+    close(covariance_from_distance(E, **parameters), K)
+    G = rng.normal(size=K.shape)
+    g = hyperkernel_vjp(a, b, G, **parameters, metric=metric)
+    expected = oracle.hyperkernel_vjp(left, right, G, **parameters, **reference)
+    for part, value in zip(PARTS, expected, strict=True):
+        if part == "noise_variance" and metric.noise_weight == 0.0:
+            assert g.noise_variance is None
+        else:
+            close(getattr(g, part), value)
+
+
+@every_metric
+@pytest.mark.parametrize("power", [1, 2])
+def test_gradient_matches_differences(options: dict[str, Any], power: int, rng: np.random.Generator) -> None:
+    a, b, metric = for_metric(rng, 3, 1, options), for_metric(rng, 4, 1, options), Metric(**options)
+    parameters = {"outputscale": 0.7, "lengthscale": 1.1, "power": power, "metric": metric}
+    arrays = {"weights": a.weights, "means": a.means, "scales": a.scales, "noise_variance": a.noise_variances}
+
+    def objective(part: str, other: GMMBatch | None, G: np.ndarray, values: np.ndarray) -> float:
+        moved = arrays | {part: np.ascontiguousarray(values)}
+        trial = GMMBatch.trusted(a.offsets, *(moved[p] for p in PARTS))
+        return float(np.sum(G * hyperkernel(trial, other, **parameters)))
+
+    for other, G in ((b, rng.normal(size=(3, 4))), (None, rng.normal(size=(3, 3)))):
+        g = hyperkernel_vjp(a, other, G, **parameters)
+        for part in PARTS[: 4 if metric.noise_weight > 0.0 else 3]:
+            expected = oracle.central_differences(functools.partial(objective, part, other, G), arrays[part])
+            close(getattr(g, part), expected, 2e-7)
+
+
+@every_metric
+@both_powers
+def test_positive_definite_and_exactly_symmetric(
+    options: dict[str, Any], parameters: dict[str, Any], rng: np.random.Generator
+) -> None:
+    K = hyperkernel(for_metric(rng, 140, 2, options), **parameters, metric=Metric(**options))
+    assert (K == K.T).all()
+    assert (np.diag(K) == parameters["outputscale"]).all()
+    assert np.linalg.eigvalsh(K)[0] > -1e-12
+
+
+def test_the_paper_read_literally_is_not_positive_definite(rng: np.random.Generator) -> None:
+    """exp(-E^2 / l^2) is what the paper prints; power 2 here is exp(-E / l^2)."""
+    E = squared_distance(random_batch(rng, 40, 1, unit=True))
+    assert np.linalg.eigvalsh(np.exp(-(E**2)))[0] < -1e-3
+    close(covariance_from_distance(E, outputscale=2.0, lengthscale=0.5), 2.0 * np.exp(-E / 0.25))
+    close(covariance_from_distance(E, outputscale=2.0, lengthscale=0.5, power=1), 2.0 * np.exp(-np.sqrt(E) / 0.25))
+
+
+def test_without_noise_and_mass_terms_it_is_the_energy_distance(rng: np.random.Generator) -> None:
+    a, b = random_batch(rng, 5, 2, unit=True), random_batch(rng, 6, 2, unit=True)
+    np.testing.assert_array_equal(squared_distance(a, b), energy_distance(a, b))
+    loaded = Metric(noise_weight=2.0, mass_weight=3.0)
+    np.testing.assert_array_equal(energy_distance(a, b, metric=loaded), energy_distance(a, b))
+
+
+def test_cusp_of_coinciding_mixtures(rng: np.random.Generator) -> None:
+    a = random_batch(rng, 3, 2, unit=True)
+    for b, cotangent in ((None, np.eye(3)), (a[:], np.eye(3))):
+        g = hyperkernel_vjp(a, b, cotangent, outputscale=1.0, lengthscale=1.0, power=1)
+        for part in PARTS[:3]:
+            assert (getattr(g, part) == 0.0).all()
+
+
+# pullback and prepared batches
+
+
+@every_metric
+def test_pullback_and_prepared_batches(options: dict[str, Any], rng: np.random.Generator) -> None:
+    a, b, metric = for_metric(rng, 4, 2, options), for_metric(rng, 300, 2, options), Metric(**options)
+    parameters = {"outputscale": 0.7, "lengthscale": 1.1}
+    ready = prepare(b, metric=metric)
+    G = rng.normal(size=(4, 300))
+    K, pull = hyperkernel_pullback(a, ready, **parameters)
+    np.testing.assert_array_equal(K, hyperkernel(a, b, **parameters, metric=metric))
+    expected = hyperkernel_vjp(a, b, G, **parameters, metric=metric)
+    for g in (pull(G), pull(G.tolist()), hyperkernel_pullback(prepare(a, metric=metric), b, **parameters)[1](G)):
+        for part in PARTS:
+            np.testing.assert_array_equal(getattr(g, part), getattr(expected, part))
+    np.testing.assert_array_equal(squared_distance(a, ready), squared_distance(a, b, metric=metric))
+    assert prepare(ready) is prepare(ready, metric=metric) is ready
+    with pytest.raises(ValueError, match="prepared for"):
+        hyperkernel(a, ready, **parameters, metric=Metric(scale_scale=17.0))
+
+
+# the streamed product
+
+
+@every_metric
+@both_powers
+def test_matvec(options: dict[str, Any], parameters: dict[str, Any], rng: np.random.Generator) -> None:
+    a, b, metric = for_metric(rng, 37, 2, options), for_metric(rng, 600, 2, options), Metric(**options)
+    v = rng.normal(size=(600, 3))
+    K = hyperkernel(a, b, **parameters, metric=metric)
+    product = hyperkernel_matvec(a, b, v, **parameters, metric=metric)
+    close(product, K @ v)
+    single = hyperkernel_matvec(a, b, v[:, 1], **parameters, metric=metric)
+    assert single.shape == (37,)
+    np.testing.assert_array_equal(single, product[:, 1])
+    np.testing.assert_array_equal(hyperkernel_matvec(a[20:], b, v, **parameters, metric=metric), product[20:])
+    own = hyperkernel_matvec(b, None, v, **parameters, metric=metric)
+    close(own, hyperkernel(b, **parameters, metric=metric) @ v)
+
+
+def test_matvec_memory(rng: np.random.Generator) -> None:
+    """The matrix would take 800 MB; the product takes the layout of b and its vectors."""
+    g = random_batch(rng, 10_000, 1, unit=True)
+    v = rng.normal(size=10_000)
+    hyperkernel_matvec(g[:2], g[:2], v[:2], outputscale=1.0, lengthscale=1.0)
+    tracemalloc.start()
+    try:
+        out = hyperkernel_matvec(g[:500], g, v, outputscale=1.0, lengthscale=1.0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20e6
+    close(out[:3], hyperkernel(g[:3], g, outputscale=1.0, lengthscale=1.0) @ v)
+
+
+# types, empty batches, bad input
+
+
+def test_float32_in_float32_out(rng: np.random.Generator) -> None:
+    g = random_batch(rng, 6, 2)
+    arrays = (g.weights, g.means, g.scales, g.noise_variances)
+    small = GMMBatch(g.offsets, *(x.astype(np.float32) for x in arrays))
+    metric = Metric(noise_weight=0.5, mass_weight=0.5)
+    K, pull = hyperkernel_pullback(small, small, outputscale=1.0, lengthscale=1.0, metric=metric)
+    assert K.dtype == np.float32
+    close(K, hyperkernel(g, g, outputscale=1.0, lengthscale=1.0, metric=metric), 2e-4)
+    assert {getattr(pull(np.ones((6, 6))), part).dtype for part in PARTS} == {np.dtype(np.float32)}
+    v = np.ones(6, dtype=np.float32)
+    assert hyperkernel_matvec(small, small, v, outputscale=1.0, lengthscale=1.0).dtype == np.float32
+    assert covariance_from_distance(np.float32([0.0, 1.0]), outputscale=1.0, lengthscale=1.0).dtype == np.float32
+    assert covariance_from_distance([0, 1], outputscale=1.0, lengthscale=1.0).tolist() == [1.0, np.exp(-1.0)]
+
+
+@every_metric
+def test_empty_batches(options: dict[str, Any], rng: np.random.Generator) -> None:
+    metric, parameters = Metric(**options), {"outputscale": 1.0, "lengthscale": 1.0}
+    none = GMMBatch([0], np.zeros(0), np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0))
+    some = random_batch(rng, 3, 2)
+    assert hyperkernel(none, metric=metric, **parameters).shape == (0, 0)
+    for a, b in ((none, some), (some, none)):
+        shape = (len(a), len(b))
+        K, pull = hyperkernel_pullback(a, b, metric=metric, **parameters)
+        assert K.shape == squared_distance(a, b, metric=metric).shape == shape
+        assert (pull(np.zeros(shape)).means == np.zeros(a.means.shape)).all()
+        product = hyperkernel_matvec(a, b, np.zeros((len(b), 2)), metric=metric, **parameters)
+        assert product.tolist() == np.zeros((len(a), 2)).tolist()
+
+
+def test_bad_input_is_named(rng: np.random.Generator) -> None:
+    g = random_batch(rng, 3, 2)
+    bare = GMMBatch(g.offsets, g.weights, g.means, g.scales)
+    dead = GMMBatch([0, 1], [0.0], [[1.0]], [[1.0]])
+    quiet = GMMBatch(g.offsets, g.weights, g.means, g.scales, [1.0, 0.0, 1.0])
+    with pytest.raises(ValueError, match="carries no noise_variances"):
+        squared_distance(g, bare, metric=Metric(noise_weight=1.0))
+    with pytest.raises(ValueError, match=r"noise_variances of mixture 1: 0\.0"):
+        squared_distance(quiet, metric=Metric(noise_weight=1.0))
+    with pytest.raises(ValueError, match=r"weights of mixture 0: total 0\.0"):
+        squared_distance(dead, metric=Metric(mass_weight=1.0))
+    for wrong in ({"outputscale": 0.0}, {"lengthscale": -1.0}, {"lengthscale": 1e-200}, {"power": 3}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            hyperkernel(g, **({"outputscale": 1.0, "lengthscale": 1.0} | wrong))
+    with pytest.raises(ValueError, match="v: 4 rows, expected 3"):
+        hyperkernel_matvec(g, g, np.zeros(4), outputscale=1.0, lengthscale=1.0)
+    with pytest.raises(ValueError, match=r"distance: -1\.0"):
+        covariance_from_distance([-1.0], outputscale=1.0, lengthscale=1.0)
+    with pytest.raises(ValueError, match="cotangent"):
+        hyperkernel_vjp(g, g, np.zeros((3, 4)), outputscale=1.0, lengthscale=1.0)
