@@ -460,7 +460,7 @@ def _tabulate(first: float, last: float, total: float, table: Array, tails: Arra
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _invert_cubic(level: float, left: Any, right: Any) -> float:
+def _invert_cubic(level: float, left: Any, right: Any) -> Any:
     """The u between two nodes where their cubic has the value `level`: Newton's method in a bracket."""
     low, high, share = 0.0, 1.0, 0.5
     for _ in range(60):
