@@ -190,25 +190,21 @@ def _environment() -> Iterable[tuple[str, str]]:
     for pool in threadpool_info():
         if pool["user_api"] == "blas":
             yield "BLAS", f"{pool['internal_api']} {pool['version']}, {pool['num_threads']} threads"
-    import numba
-
-    yield "compiled code", numba.config.CACHE_DIR or "beside the sources, in __pycache__ (NUMBA_CACHE_DIR)"
+    beside = Path(__file__).parent / "backends" / "cpu" / "__pycache__"
+    yield "compiled code", os.environ.get("NUMBA_CACHE_DIR", f"{beside}, if writable (else set NUMBA_CACHE_DIR)")
     yield "devices", f"cpu ({platform.processor() or platform.machine()})"
     yield "GPU", _gpu()
 
 
 def _gpu() -> str:
-    if importlib.util.find_spec("maskerade_fast.backends.gpu") is None:
-        return "not used: this version of maskerade_fast has no CUDA backend"
-    if importlib.util.find_spec("cupy") is None:
-        return "not used: CuPy is not installed"
-    try:
-        import cupy
+    cupy = [name for name in map(_distribution, importlib.metadata.distributions()) if name.startswith("cupy")]
+    have = f"CuPy is installed ({', '.join(sorted(cupy))})" if cupy else "CuPy is not installed"
+    return f"not used: this version of maskerade_fast has no CUDA backend; {have}"
 
-        count = int(cupy.cuda.runtime.getDeviceCount())
-    except Exception as error:  # a missing driver raises whatever CuPy's loader raises
-        return f"not used: CuPy finds no driver ({' '.join(str(error).split())})"
-    return f"{count} devices" if count else "not used: no device"
+
+def _distribution(distribution: importlib.metadata.Distribution) -> str:
+    """Its name; a half-removed one has none."""
+    return str(distribution.metadata["Name"] or "").lower()
 
 
 def _version(name: str) -> str | None:
