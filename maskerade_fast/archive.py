@@ -78,9 +78,7 @@ def load_arrays(path: str | os.PathLike[str], *, kind: str, version: int) -> dic
                 if found_kind != kind:
                     raise DataError(f"{path}: holds a {found_kind}, expected a {kind}")
                 if found_version > version:
-                    raise DataError(
-                        f"{path}: written by a newer maskerade_fast (layout {found_version} > {version})"
-                    )
+                    raise DataError(f"{path}: written by a newer maskerade_fast (layout {found_version} > {version})")
                 return {name: archive[name] for name in archive.files if name not in (_KIND, _VERSION)}
     except DataError:
         raise

@@ -91,9 +91,7 @@ def read_csv(path: str | os.PathLike[str]) -> Table:
     width = len(rows[0][1])
     for line, cells in rows:
         if len(cells) != width:
-            raise DataError(
-                f"{path}, line {line}: {len(cells)} cells, expected {width} as in line {rows[0][0]}"
-            )
+            raise DataError(f"{path}, line {line}: {len(cells)} cells, expected {width} as in line {rows[0][0]}")
     names = tuple(f"column {k + 1}" for k in range(width))
     if _is_header(rows):
         names = tuple(cell or name for cell, name in zip(rows[0][1], names, strict=True))
@@ -170,9 +168,7 @@ def _text(path: Path) -> str:
 
 def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
     """Line number and stripped cells of every row that is not blank."""
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=_delimiter(text), skipinitialspace=True, strict=True
-    )
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), skipinitialspace=True, strict=True)
     for row in reader:
         cells = [cell.strip() for cell in row]
         if len(cells) > 1 or any(cells):
@@ -183,9 +179,7 @@ def _delimiter(text: str) -> str:
     """The first of tab, semicolon and comma that splits both of the first two rows that are not blank."""
     lines = [line for line in text[:100_000].splitlines() if line.strip()][:2]
     for delimiter in _DELIMITERS:
-        if lines and all(
-            len(row) > 1 for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
-        ):
+        if lines and all(len(row) > 1 for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True)):
             return delimiter
     return ","
 

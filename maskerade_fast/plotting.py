@@ -107,9 +107,7 @@ def plot_spectrum(
     # Squared exponentials fall below any scale; six decades under the peak is where a reader stops looking.
     floor = 1e-6 * float(np.max(band.upper, initial=0.0)) or 1e-6
     lower, mean, upper = (np.maximum(a, floor) for a in (band.lower, band.mean, band.upper))
-    axes.fill_between(
-        frequencies, lower, upper, color=_MODEL, alpha=0.2, linewidth=0.0, label="90 % of kernels"
-    )
+    axes.fill_between(frequencies, lower, upper, color=_MODEL, alpha=0.2, linewidth=0.0, label="90 % of kernels")
     axes.plot(frequencies, mean, color=_MODEL, linewidth=1.6, label="mean")
     axes.set(yscale="log", ylim=(floor, None), xlim=(frequencies.min(), frequencies.max()))
     axes.set(xlabel=x_label or "frequency (cycles per unit of x)", ylabel="spectral density")
@@ -118,9 +116,7 @@ def plot_spectrum(
     return figure
 
 
-def _draw_curve(
-    axes: Axes, posterior: Posterior, x: Array, y: Array, test: tuple[Array, Array] | None
-) -> None:
+def _draw_curve(axes: Axes, posterior: Posterior, x: Array, y: Array, test: tuple[Array, Array] | None) -> None:
     everything = x if test is None else np.concatenate([x, test[0][:, 0]])
     margin = 0.02 * (float(np.ptp(everything)) or 1.0)
     grid = np.linspace(everything.min() - margin, everything.max() + margin, _GRID_POINTS)
@@ -138,9 +134,7 @@ def _draw_curve(
     _legend_above(axes)
 
 
-def _draw_scatter(
-    axes: Axes, posterior: Posterior, X: Array, y: Array, test: tuple[Array, Array] | None
-) -> None:
+def _draw_scatter(axes: Axes, posterior: Posterior, X: Array, y: Array, test: tuple[Array, Array] | None) -> None:
     X, y = (X, y) if test is None else test
     prediction = posterior.predict(X)
     low, middle, high = prediction.quantile([0.05, 0.5, 0.95])
