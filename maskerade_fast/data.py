@@ -179,15 +179,11 @@ def input_window(X: Array) -> tuple[Array, Array]:
 def _check_magnitudes(columns: Array, name: str) -> None:
     largest = float(np.abs(columns).max())
     if largest > _LARGEST:
-        raise ValueError(
-            f"{name}: a magnitude of {largest:.3g}, expected at most {_LARGEST:g}; rescale the data"
-        )
+        raise ValueError(f"{name}: a magnitude of {largest:.3g}, expected at most {_LARGEST:g}; rescale the data")
     spreads = np.ptp(columns, axis=0)
     smallest = float(spreads.min(where=spreads > 0.0, initial=np.inf))
     if smallest < 1.0 / _LARGEST:
-        raise ValueError(
-            f"{name}: a range of {smallest:.3g}, expected 0 or >= {1.0 / _LARGEST:g}; rescale the data"
-        )
+        raise ValueError(f"{name}: a range of {smallest:.3g}, expected 0 or >= {1.0 / _LARGEST:g}; rescale the data")
 
 
 def _rescaled(mixtures: GMMBatch, frequency_factor: Array, variance_factor: float) -> GMMBatch:

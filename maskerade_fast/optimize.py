@@ -147,9 +147,7 @@ class _Record:
         return value, gradient
 
 
-def _search(
-    record: _Record, start: Array, low: Array, high: Array, max_iterations: int, tolerance: float
-) -> bool:
+def _search(record: _Record, start: Array, low: Array, high: Array, max_iterations: int, tolerance: float) -> bool:
     """One L-BFGS-B run; False if it ended in a failed line search."""
     free = record.free
     result = optimize.minimize(

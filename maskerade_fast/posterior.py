@@ -300,7 +300,7 @@ def load(path: str | os.PathLike[str]) -> Posterior:
     """
     arrays = load_arrays(path, kind=_ARCHIVE_KIND, version=_ARCHIVE_VERSION)
     try:
-        values = {name: array if array.ndim else float(array) for name, array in arrays.items()}
+        values: dict[str, Any] = {name: array if array.ndim else float(array) for name, array in arrays.items()}
         return Posterior(
             data_standardised=RegressionData.from_arrays(values["X"], values["y"]),
             standardiser=_part(Standardiser, "standardiser", values),

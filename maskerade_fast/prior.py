@@ -211,9 +211,7 @@ class Prior:
         """
         fixed = self.noise_variance
         if not isinstance(fixed, LogNormal) and not math.isclose(fixed, noise_variance, rel_tol=1e-9):
-            raise ValueError(
-                f"noise_variance: {noise_variance}, but the prior fixes {fixed}; expected one of them"
-            )
+            raise ValueError(f"noise_variance: {noise_variance}, but the prior fixes {fixed}; expected one of them")
         return replace(self, noise_variance=noise_variance)
 
     @property
@@ -393,9 +391,7 @@ def _counts(m: int | Sequence[int], probabilities: Array) -> Array:
         wanted = [integer(m, "m", minimum=1)] * len(probabilities)
     else:
         if len(m) != len(probabilities):
-            raise ValueError(
-                f"m: {len(m)} counts, expected an integer or one for each of {len(probabilities)} sizes"
-            )
+            raise ValueError(f"m: {len(m)} counts, expected an integer or one for each of {len(probabilities)} sizes")
         wanted = [
             integer(k, f"m[{i}]", minimum=1 if p > 0.0 else 0)
             for i, (k, p) in enumerate(zip(m, probabilities, strict=True))

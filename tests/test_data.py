@@ -61,9 +61,7 @@ def test_bad_data_is_named(X, y, error, words):
 
 
 def test_standardised_data_fill_the_unit_cube(rng):
-    data = RegressionData(
-        rng.normal(size=(30, 3)) * [1.0, 1e-6, 1e6] + [0.0, 5.0, 1e9], rng.normal(size=30) * 7 - 40
-    )
+    data = RegressionData(rng.normal(size=(30, 3)) * [1.0, 1e-6, 1e6] + [0.0, 5.0, 1e9], rng.normal(size=30) * 7 - 40)
     scaled = Standardiser.from_data(data).to_unit(data)
     assert_array_equal(scaled.X.min(axis=0), 0.0)
     assert_array_equal(scaled.X.max(axis=0), 1.0)
@@ -100,9 +98,7 @@ def test_units_there_and_back(rng):
     assert_allclose(units.X_from_unit(units.X_to_unit(data.X)), data.X, rtol=1e-13)
     assert_allclose(units.y_from_unit(units.y_to_unit(data.y)), data.y, rtol=1e-13)
     assert_allclose(units.variances_from_unit(units.variances_to_unit(0.2)), 0.2, rtol=1e-14)
-    g = GMMBatch.from_list(
-        [([1.0], [[2.0, -3.0]], [[0.1, 0.2]]), ([0.5, 0.2], np.ones((2, 2)), np.ones((2, 2)))]
-    )
+    g = GMMBatch.from_list([([1.0], [[2.0, -3.0]], [[0.1, 0.2]]), ([0.5, 0.2], np.ones((2, 2)), np.ones((2, 2)))])
     back = units.mixtures_from_unit(units.mixtures_to_unit(g))
     for name in ("weights", "means", "scales"):
         assert_allclose(getattr(back, name), getattr(g, name), rtol=1e-14)

@@ -18,9 +18,7 @@ FREE = LogNormal(-4.0, 2.0), LogNormal(0.0, 1.0)
 def build(D=1, concentration=1.0, free=True, fold=None) -> LatentMap:
     noise, mass = FREE if free else (0.01, 1.0)
     sd = np.linspace(2.0, 0.5, D)
-    return LatentMap(
-        sd, sd - 1.0, 0.2 + 0.1 * sd, concentration, D == 1 if fold is None else fold, noise, mass
-    )
+    return LatentMap(sd, sd - 1.0, 0.2 + 0.1 * sd, concentration, D == 1 if fold is None else fold, noise, mass)
 
 
 MAPS = [
@@ -148,12 +146,8 @@ def test_finite_far_out(latent_map, value):
     sizes = [1, 2, 7]
     latent = latent_map.latent(sizes, np.full(sum(latent_map.dimension(n) for n in sizes), value))
     g = latent_map.forward(latent)
-    GMMBatch(
-        *(getattr(g, name) for name in g.__dataclass_fields__)
-    )  # refuses anything not finite or negative
-    ones = GMMGradient(
-        np.ones(g.weights.shape), np.ones(g.means.shape), np.ones(g.scales.shape), np.ones(len(g))
-    )
+    GMMBatch(*(getattr(g, name) for name in g.__dataclass_fields__))  # refuses anything not finite or negative
+    ones = GMMGradient(np.ones(g.weights.shape), np.ones(g.means.shape), np.ones(g.scales.shape), np.ones(len(g)))
     assert np.isfinite(latent_map.pullback(latent, ones)).all()
     assert np.isfinite(latent_map.log_abs_det(latent)).all()
     mass = latent_map.mass

@@ -81,9 +81,7 @@ def test_candidates_are_exactly_as_many_as_asked(measure, count):
 
 
 def test_sizes_of_candidates_have_the_right_mean():
-    numbers = np.mean(
-        [np.bincount(UNEVEN.candidates(3, s).latent.sizes, minlength=5)[1:] for s in range(400)], axis=0
-    )
+    numbers = np.mean([np.bincount(UNEVEN.candidates(3, s).latent.sizes, minlength=5)[1:] for s in range(400)], axis=0)
     assert_allclose(numbers, 3 * UNEVEN.size_probabilities, atol=0.06)
 
 
@@ -110,8 +108,7 @@ def test_reproducibility():
         first, same, other = call(64, 7), call(64, np.random.default_rng(7)), call(64, 8)
         assert_array_equal(first.latent.values, same.latent.values)
         assert (
-            first.latent.values.shape != other.latent.values.shape
-            or (first.latent.values != other.latent.values).any()
+            first.latent.values.shape != other.latent.values.shape or (first.latent.values != other.latent.values).any()
         )
 
 

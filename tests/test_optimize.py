@@ -43,9 +43,7 @@ def test_best_of_many_starts():
 def test_rosenbrock_in_four_dimensions():
     from scipy.optimize import rosen, rosen_der
 
-    best = maximise(
-        lambda x: (-rosen(x), -rosen_der(x)), np.full((1, 4), -1.0), max_iterations=500, tolerance=1e-15
-    )
+    best = maximise(lambda x: (-rosen(x), -rosen_der(x)), np.full((1, 4), -1.0), max_iterations=500, tolerance=1e-15)
     assert_allclose(best.x, 1.0, atol=1e-5)
 
 

@@ -152,9 +152,7 @@ def test_draws_are_pooled_over_the_sizes():
     assert_allclose(draws.weights, prior.size_probabilities[sizes - 1] / 128, rtol=1e-14)
     assert_allclose(draws.weights.sum(), 1.0, rtol=1e-14)
     for name in ("weights", "means", "scales", "noise_variances"):
-        assert_array_equal(
-            getattr(prior.latent_map.forward(draws.latent), name), getattr(draws.mixtures, name)
-        )
+        assert_array_equal(getattr(prior.latent_map.forward(draws.latent), name), getattr(draws.mixtures, name))
     each = prior.sample([3, 0, 16, 1], 3)
     assert_array_equal(np.bincount(each.latent.sizes, minlength=5), [0, 4, 0, 16, 1])
     assert_allclose(each.weights.sum(), 1.0, rtol=1e-14)
@@ -273,9 +271,7 @@ def test_low_discrepancy_is_kept():
         at_1024.append(draws.weights @ values)
         at_1000.append(values.reshape(2, 1024)[:, :1000].mean())  # what not rounding up would give
         rng = np.random.default_rng(seed)
-        replicates = [
-            d.weights @ kernel_value(d.mixtures, lag) for d in (prior.sample(256, rng) for _ in range(4))
-        ]
+        replicates = [d.weights @ kernel_value(d.mixtures, lag) for d in (prior.sample(256, rng) for _ in range(4))]
         appended.append(np.mean(replicates))
         bars.append(np.std(replicates, ddof=1) / 2.0)
     rms = [np.sqrt(np.mean((np.array(values) - truth) ** 2)) for values in (at_1024, at_1000, appended)]
@@ -331,9 +327,7 @@ def test_density_integrates_to_the_size_probability():
     z = -5.0 + 10.0 * quantiles
     s = np.exp(prior.log_scale_mean[0] + prior.log_scale_sd[0] * z)
     grid = np.stack(np.meshgrid(w, m, m, s, s, indexing="ij"), axis=-1).reshape(-1, 5)
-    volume = (
-        (1 / 4) * (m[1] - m[0]) ** 2 * (prior.log_scale_sd[0] * (z[1] - z[0])) ** 2 * grid[:, 3] * grid[:, 4]
-    )
+    volume = (1 / 4) * (m[1] - m[0]) ** 2 * (prior.log_scale_sd[0] * (z[1] - z[0])) ** 2 * grid[:, 3] * grid[:, 4]
     count = len(grid)
     weights = np.stack([grid[:, 0], 1.0 - grid[:, 0]], axis=1).ravel()
     g = GMMBatch(2 * np.arange(count + 1), weights, grid[:, 1:3].reshape(-1, 1), grid[:, 3:].reshape(-1, 1))
@@ -390,8 +384,5 @@ def test_dirichlet_against_scipy_and_differences(rng):
     value, gradient = dirichlet_log_density(alpha, w)
     assert_allclose(value, stats.dirichlet(alpha).logpdf(w), rtol=1e-13)
     steps = 1e-6 * np.eye(3)
-    slopes = [
-        (dirichlet_log_density(alpha, w + e)[0] - dirichlet_log_density(alpha, w - e)[0]) / 2e-6
-        for e in steps
-    ]
+    slopes = [(dirichlet_log_density(alpha, w + e)[0] - dirichlet_log_density(alpha, w - e)[0]) / 2e-6 for e in steps]
     assert_allclose(gradient, slopes, rtol=1e-7, atol=1e-9)

@@ -89,23 +89,49 @@ def _reflected_energy(
     for level in range(first, last):
         width = widths[level]
         for i in range(begin, end):
-            for p in range(n_reflect, n):
-                x0 = points[i, p]
-                for l in range(width):
-                    d0 = x0 - atoms[level, p + 1, l]
-                    r2[l] = fma(d0, d0, r2[l])
+            p = n_reflect
+            while p < n - 1:  # by twos as far as they go; the last one starts `mirrored`
+                step = 2 if p < n - 2 else 1
+                x0, x1 = points[i, p], points[i, p + 1]
+                if step == 2:
+                    for l in range(width):
+                        d0 = x0 - atoms[level, p + 1, l]
+                        d1 = x1 - atoms[level, p + 2, l]
+                        r2[l] = fma(d1, d1, fma(d0, d0, r2[l]))
+                else:
+                    for l in range(width):
+                        d0 = x0 - atoms[level, p + 1, l]
+                        r2[l] = fma(d0, d0, r2[l])
+                p += step
+            x0 = points[i, n - 1]
             for l in range(width):
-                mirrored[l] = r2[l]
-            for p in range(n_reflect):
-                x0 = points[i, p]
-                for l in range(width):
-                    d0 = x0 - atoms[level, p + 1, l]
-                    d1 = x0 + atoms[level, p + 1, l]
-                    r2[l] = fma(d0, d0, r2[l])
-                    mirrored[l] = fma(d1, d1, mirrored[l])
-            half = 0.5 * weights[i]
+                d0 = x0 - atoms[level, n, l]
+                s = fma(d0, d0, r2[l])
+                r2[l] = s
+                mirrored[l] = s
+            p = 0
+            while p < n_reflect - 1:  # likewise; the last one goes with the roots
+                step = 2 if p < n_reflect - 2 else 1
+                x0, x1 = points[i, p], points[i, p + 1]
+                if step == 2:
+                    for l in range(width):
+                        q0, q1 = atoms[level, p + 1, l], atoms[level, p + 2, l]
+                        d0, d1, e0, e1 = x0 - q0, x1 - q1, x0 + q0, x1 + q1
+                        r2[l] = fma(d1, d1, fma(d0, d0, r2[l]))
+                        mirrored[l] = fma(e1, e1, fma(e0, e0, mirrored[l]))
+                else:
+                    for l in range(width):
+                        d0 = x0 - atoms[level, p + 1, l]
+                        e0 = x0 + atoms[level, p + 1, l]
+                        r2[l] = fma(d0, d0, r2[l])
+                        mirrored[l] = fma(e0, e0, mirrored[l])
+                p += step
+            x0, half = points[i, n_reflect - 1], 0.5 * weights[i]
             for l in range(width):
-                total[l] = fma(half * atoms[level, 0, l], sqrt(r2[l]) + sqrt(mirrored[l]), total[l])
+                d0 = x0 - atoms[level, n_reflect, l]
+                e0 = x0 + atoms[level, n_reflect, l]
+                r = sqrt(fma(d0, d0, r2[l])) + sqrt(fma(e0, e0, mirrored[l]))
+                total[l] = fma(half * atoms[level, 0, l], r, total[l])
                 r2[l] = 0.0
 
 
