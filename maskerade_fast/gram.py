@@ -13,7 +13,7 @@ from .errors import CollapsedInputsWarning
 from .gmm import GMMBatch
 
 _WIDEST = 1e150  # squares of lags must not overflow
-_PHASES = ("joint", "per_axis")
+PHASES = ("joint", "per_axis")
 
 
 def gram(
@@ -65,7 +65,7 @@ def gram(
     Oracle: ``tests/oracle.py::gram``.
     """
     X = checked_points(X, "X", g)
-    one_of(phase, "phase", _PHASES)
+    one_of(phase, "phase", PHASES)
     if Y is not None:
         if noise_variance is not None:
             raise ValueError("noise_variance: given beside Y, expected None (noise is on the diagonal of K(X, X))")

@@ -10,7 +10,7 @@ import numpy as np
 from ._checks import Array, float_array, integer, non_negative, one_of
 from .backends import get_backend
 from .gmm import GMMBatch, GMMGradient
-from .gram import _PHASES, checked_noise, checked_points, warn_if_collapsed
+from .gram import PHASES, checked_noise, checked_points, warn_if_collapsed
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,7 @@ def checked_problem(
     g: GMMBatch, X: Any, y: Any, noise_variance: Any, phase: str, jitter: float, max_bytes: int | None
 ) -> tuple[Array, Array, Array, int | None]:
     """X (N, D), y (N,), the noise table and the memory bound, checked; the rest is only checked."""
-    one_of(phase, "phase", _PHASES)
+    one_of(phase, "phase", PHASES)
     non_negative(jitter, "jitter")
     limit = None if max_bytes is None else integer(max_bytes, "max_bytes", minimum=1)
     X = checked_points(X, "X", g)
