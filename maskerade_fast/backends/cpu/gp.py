@@ -334,7 +334,7 @@ def predict_gp(
         height = max(n_new, 1) if full else min(max(n_new, 1), POINTS)
         # Tables of one block, and of all test points where their covariance is asked for.
         in_work = height + 2 * sizes[0] * n_phases * height // n_points + 1
-        sharing = share_matrices(min(threads, n_mixtures), n_points, threads)
+        sharing = share_matrices(n_mixtures, n_points, threads)
         wanted = 1 if sharing else min(threads, n_mixtures)
         each = Workspace.bytes(*sizes, in_work * (threads if sharing and not full else 1))
         what = f"working memory for one matrix of {n_points} points and {height} test points"

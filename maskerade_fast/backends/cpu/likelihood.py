@@ -601,9 +601,11 @@ def log_likelihood(
     blas = addresses()
     sizes = (int(np.diff(offsets).max()), n_points, n_dims, n_phases)
     threads = n_threads()
-    rows = BLOCK if grad else 0
-    wanted = 1 if n_points >= TILED_SIZE else min(threads, n_mixtures)
-    workers = plan_workers(wanted, sizes, rows, threads, max_bytes)
+    sharing = share_matrices(n_mixtures, n_points, threads)
+    wanted = 1 if sharing else min(threads, n_mixtures)
+    rows = (BLOCK if grad else 0) * (threads if sharing else 1)  # columns of the inverse in work
+    what = f"working memory for one matrix of {n_points} points"
+    workers = workers_that_fit(wanted, Workspace.bytes(*sizes, rows), max_bytes, what)
     spaces = [Workspace(*sizes) for _ in range(workers)]
 
     outputs = (value, info, shift, *gradients)
@@ -631,7 +633,7 @@ def log_likelihood(
 
     stages = FACTOR_STAGE | VALUE_STAGE | (ALPHA_STAGE | BLOCKS_STAGE | FINISH_STAGE if grad else 0)
     with single_threaded_blas():
-        if share_matrices(workers, n_points, threads):
+        if sharing:
             for b in range(n_mixtures):
                 shared(b)
         else:
@@ -639,16 +641,9 @@ def log_likelihood(
     return result()
 
 
-def plan_workers(wanted: int, sizes: tuple[int, int, int, int], rows: int, threads: int, max_bytes: int | None) -> int:
-    """Workers whose buffers fit; a lone one may serve all threads, each with `rows` rows in work."""
-    rows = rows * (threads if wanted == 1 else 1)
-    what = f"working memory for one matrix of {sizes[1]} points"
-    return workers_that_fit(wanted, Workspace.bytes(*sizes, rows), max_bytes, what)
-
-
-def share_matrices(workers: int, n_points: int, threads: int) -> bool:
+def share_matrices(n_mixtures: int, n_points: int, threads: int) -> bool:
     """Whether the threads work together on one matrix after another, rather than each on its own."""
-    return n_points >= TILED_SIZE or (workers < threads and n_points >= SPLIT_SIZE)
+    return n_points >= TILED_SIZE or (n_mixtures < threads and n_points >= SPLIT_SIZE)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
