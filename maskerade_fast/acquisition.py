@@ -31,6 +31,8 @@ ACQUISITIONS = ("information", "uncertainty", "random")
 
 # Squared correlations reach 1 only by rounding; beyond this the information would be infinite.
 _MOST_EXPLAINED = 1.0 - 1e-12
+# Far from all observations the mean underflows; its logarithm has no useful slope there.
+_LEAST_MEAN = 1e-100
 # Latent coordinates are standard normal under the prior: the search stays where it has any mass.
 _LATENT_BOUND = 5.0
 
@@ -267,11 +269,11 @@ class _Uncertainty:
         white = solve_triangular(self.factor, cross[0], lower=True, check_finite=False)
         variance = self.surrogate.prior_variance - float(white @ white)
         mean = float(cross[0] @ self.mean_weights)
-        if not (variance > 0.0 and mean != 0.0):
+        if not (variance > 0.0 and abs(mean) > _LEAST_MEAN * np.sqrt(self.surrogate.outputscale)):
             return -np.inf, _zero_gradient(batch)
         solved = solve_triangular(self.factor, white, lower=True, trans="T", check_finite=False)
         row = 2.0 * self.mean_weights / mean - 2.0 * solved / variance
-        return float(np.log(mean**2) + np.log(variance)), pull(row[None, :])
+        return float(2.0 * np.log(abs(mean)) + np.log(variance)), pull(row[None, :])
 
 
 class _GreedyInformation:

@@ -76,6 +76,16 @@ def test_gradients_meet_differences(rng, kind, n_dims, metric, noise):
         np.testing.assert_allclose(analytic.reshape(-1), numeric, rtol=0, atol=2e-6 * max(1e-3, np.abs(numeric).max()))
 
 
+def test_uncertainty_far_from_all_observations_is_no_start(rng):
+    """The mean underflows to 0 there: its logarithm is minus infinity, and no gradient overflows."""
+    s, _, _ = problem(rng)
+    far = GMMBatch.from_list([([1.0], [1e3], [1.0])])
+    value, gradient = _Uncertainty(s, []).value_and_gradient(far)
+    assert value == -np.inf
+    assert not gradient.means.any()
+    assert uncertainty(s, far)[0] >= 0.0
+
+
 def test_information_is_finite_at_an_observation_and_for_twins(rng):
     s, e, candidates = problem(rng)
     twins = concat([s.mixtures[[0]], candidates[[0, 0]]])
