@@ -306,9 +306,11 @@ def default_metric(prior: Prior) -> Metric:
     """The distance between mixtures that suits a prior.
 
     Reflected where means take every sign; with terms for noise and mass where the prior leaves them free, weighted so
-    that one prior standard deviation of their logarithm counts a tenth of the prior spread of the frequencies.
+    that one prior standard deviation of their logarithm counts 0.3 of the prior spread of the frequencies. (Held-out
+    log density a row, four random splits, for 0.1, 0.3 and 1: airline -4.34, -4.35, -4.45; Lake Huron -0.79, -0.74,
+    -0.70.)
     """
-    unit = 0.1 * float(np.linalg.norm(prior.mean_sd))
+    unit = 0.3 * float(np.linalg.norm(prior.mean_sd))
     noise_weight, mass_weight = (
         unit / part.log_sd if isinstance(part, LogNormal) else 0.0 for part in (prior.noise_variance, prior.mass)
     )
