@@ -15,7 +15,7 @@ from maskerade_fast.errors import CollapsedInputsWarning
 from maskerade_fast.gmm import GMMBatch
 from maskerade_fast.gp import GPPrediction, predict_gp
 
-likelihood = importlib.import_module("maskerade_fast.backends.cpu.likelihood")
+covariance = importlib.import_module("maskerade_fast.backends.cpu._covariance")
 kernels = importlib.import_module("maskerade_fast.backends.cpu.gp")
 
 
@@ -201,7 +201,7 @@ def test_large_matrices_share_threads(rng: np.random.Generator, monkeypatch: pyt
     g = ragged(rng, [2, 1], 2)
     X, y, X_new = rng.uniform(size=(600, 2)), rng.normal(size=600), rng.uniform(size=(150, 2))
     expected = predict_gp(g, X, y, 0.05, X_new, covariance="full")
-    monkeypatch.setattr(likelihood, "TILED_SIZE", 500)
+    monkeypatch.setattr(covariance, "TILED_SIZE", 500)
     result = predict_gp(g, X, y, 0.05, X_new, covariance="full")
     np.testing.assert_allclose(result.mean, expected.mean, rtol=0, atol=1e-11)
     np.testing.assert_allclose(result.covariance, expected.covariance, rtol=0, atol=1e-12)

@@ -23,6 +23,7 @@ from maskerade_fast.likelihood import LogLikelihood, log_likelihood
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "likelihood.json").read_text())
 kernels = importlib.import_module("maskerade_fast.backends.cpu.likelihood")
+covariance = importlib.import_module("maskerade_fast.backends.cpu._covariance")
 
 TRIPLE: dict[str, Any] = {"X": [0.0, 1.0, 2.0], "y": [1.0, -1.0, 0.5], "noise_variance": 0.01}
 TRIPLE_VALUE = -3.61370929253185
@@ -411,7 +412,7 @@ def test_tiled_factor(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch)
     """The factorisation of large matrices, at a size that a test can afford."""
     g, X, y = _batch(rng, 700, 2)
     expected = log_likelihood(g, X, y, 0.05, grad=True)
-    monkeypatch.setattr(kernels, "TILED_SIZE", 600)
+    monkeypatch.setattr(covariance, "TILED_SIZE", 600)
     result = log_likelihood(g, X, y, 0.05, grad=True)
     for a, b in zip(arrays(result), arrays(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * max(1.0, np.abs(b).max()))

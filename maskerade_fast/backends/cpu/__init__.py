@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from . import _cache
+from .cholesky import cholesky
 from .distances import pairwise_distance, pairwise_distance_vjp, prepare_atoms
 from .gp import predict_gp
 from .gram import gram, gram_rows
 from .hyperkernel import covariance_from_distance, hyperkernel, hyperkernel_matvec
-from .likelihood import cholesky, log_likelihood
+from .likelihood import log_likelihood
 from .prediction import joint_pair_moments, pair_cdf, pair_draws, pair_log_density, pair_moments, pair_quantiles
 
 __all__ = [

@@ -2,8 +2,6 @@
 
 Measured on one AVX2 core, 2000 numbers in cache: `exp_neg` 1.3 ns each, `math.exp` 5.1 ns. The coefficients are
 minimax fits made for this file (Remez at 50 digits; errors 4e-18 and 1e-17 before rounding).
-
-Numba caches compiled callers by the date of the caller's own file: after an edit here, delete `__pycache__`.
 """
 
 from __future__ import annotations
@@ -13,6 +11,9 @@ from typing import Any
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
 
 _SHIFT = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer and leaves that integer in the low bits
 
@@ -95,3 +96,23 @@ def cos_sin_turns(turns: float) -> tuple[float, float]:
     cosine = -s if odd else c
     sine = c if odd else s
     return (-cosine if negative else cosine), (-sine if negative else sine)
+
+
+# Sums may be taken in any order, so that they vectorise. NaN and infinity keep their meaning, and the order
+# is the machine code's: equal calls give equal bits.
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+def sum_of(values: Array, width: int) -> float:
+    """Sum of ``values[:width]``."""
+    total = 0.0
+    for k in range(width):
+        total += values[k]
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+def dot(left: Array, right: Array, width: int) -> float:
+    """Sum of ``left[:width] * right[:width]``."""
+    total = 0.0
+    for k in range(width):
+        total += left[k] * right[k]
+    return total

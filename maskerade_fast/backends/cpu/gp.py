@@ -16,22 +16,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ..._memory import workers_that_fit
+from ._covariance import Workspace, factor_mixture, factor_shared, share_matrices, whitened
 from ._lapack import addresses, solve_rows, solve_vector, subtract_squares
+from ._math import dot
 from ._parallel import n_threads, parallel_for, single_threaded_blas
 from .gram import fill_tables, gram_rows, mirror, native, points_by_axis, total_weight
-from .likelihood import (
-    BLOCKS_STAGE,
-    FACTOR_STAGE,
-    FINISH_STAGE,
-    VALUE_STAGE,
-    Workspace,
-    dot,
-    factor_mixture,
-    factor_shared,
-    prepare_mixture,
-    share_matrices,
-    whitened,
-)
+from .likelihood import BLOCKS_STAGE, FACTOR_STAGE, FINISH_STAGE, VALUE_STAGE
 
 __all__ = ["predict_gp"]
 
@@ -216,12 +206,10 @@ def _predictions(
     """
     for b in range(start, stop):
         if stages & FACTOR_STAGE:
-            prepare_mixture(b, offsets, means, scales, high, low, n_phases, rates, cosines, sines)
-            code, used = factor_mixture(
-                b, blas, offsets, weights, x, noise, jitter, n_phases, rates, cosines, sines, matrix
-            )
-            info[b] = code
-            shift[b] = used
+            info[b], shift[b] = factor_mixture(
+                b, blas, offsets, weights, means, scales, x, high, low, noise, jitter, n_phases,
+                rates, cosines, sines, matrix,
+            )  # fmt: skip
         if info[b] != 0:
             continue
         if stages & VALUE_STAGE:
@@ -346,7 +334,7 @@ def predict_gp(
 
         def run(w: Workspace, solved: Array, start: int, stop: int, stages: int, i: int, j: int) -> None:
             problem = (blas, *mixtures, *points, targets, noise, jitter, n_phases, *new, full, largest_noise)
-            buffers = (w.matrix, w.rates, w.cosines, w.sines, w.alpha, solved)
+            buffers = (w.matrix, w.rates, w.cosines, w.sines, w.vector, solved)
             outputs = (mean, variance, covariance, info, shift)
             _predictions(start, stop, stages, i, j, *problem, *buffers, *outputs)
 
