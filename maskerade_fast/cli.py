@@ -137,14 +137,14 @@ def _bench(options: argparse.Namespace) -> int:
     missing = [name for name in ("pytest", "pytest_benchmark") if importlib.util.find_spec(name) is None]
     if not folder.is_dir():
         raise DataError("benchmarks are part of the source tree only: clone the repository and install it with -e")
-    if missing:
-        raise DataError(f"{' and '.join(missing)} not installed: pip install 'maskerade_fast[test]'")
-    import pytest
-
     files = sorted(folder.glob(f"bench_{options.group or '*'}.py"))
     if not files:
         groups = ", ".join(path.stem.removeprefix("bench_") for path in sorted(folder.glob("bench_*.py")))
         raise DataError(f"group {options.group!r}: no such benchmark, expected one of {groups}")
+    if missing:
+        raise DataError(f"{' and '.join(missing)} not installed: pip install 'maskerade_fast[test]'")
+    import pytest
+
     return int(pytest.main(["-q", "-p", "no:cacheprovider", "-o", "python_files=bench_*.py", *map(str, files)]))
 
 
