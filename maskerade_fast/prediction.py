@@ -240,7 +240,9 @@ def combine_gaussians_joint(
     norms = np.sqrt(np.sum(factor**2, axis=1))
     logs = 0.5 * log_densities + np.log(norms)
     amplitudes = (factor / norms[:, None]).T @ np.exp(logs - logs.max())
-    log_density = 2.0 * float(logs.max()) + math.log(float(amplitudes @ amplitudes)) - math.log(total)
+    square = float(amplitudes @ amplitudes)
+    log_square = math.log(square) if square > 0.0 else -math.inf  # amplitudes of both signs may cancel to 0
+    log_density = 2.0 * float(logs.max()) + log_square - math.log(total)
     return JointDensity(log_density, (mean_sum / total).astype(dtype))
 
 
@@ -274,7 +276,8 @@ def _checked_weights(pair_weights: Any, factor: Any) -> tuple[Array, Array, Arra
         error = float(np.abs(factor @ factor.T - weights).max())
         if not error <= _CLIP:
             raise ValueError(f"factor: F F^T differs from pair_weights by {error * largest:.3g}, expected W = F F^T")
-    kept = np.diagonal(weights) > 0.0
+    # A weight below the rounding of the others may have left no row in F: that observation goes as a whole.
+    kept = (np.diagonal(weights) > 0.0) & factor.any(axis=1)
     weights, factor = weights[np.ix_(kept, kept)], factor[kept]
     trace = float(np.trace(weights))
     return weights / trace, factor / math.sqrt(trace), kept

@@ -318,6 +318,28 @@ def test_layouts_give_the_same_bits(rng: np.random.Generator, layout: str) -> No
     assert_array_equal(other.quantile(0.2), p.quantile(0.2))
 
 
+def test_draws_where_terms_nearly_cancel() -> None:
+    """Rounding in the sums is then above the table's error, and halving intervals would never end."""
+    weights = np.array([[1.0, -1.0 + 1e-10], [-1.0 + 1e-10, 1.0]])
+    p = combine_gaussians(weights, [[0.0], [1e-7]], np.ones((2, 1)))
+    assert_allclose(p.sample(64, 0)[:32], p.sample(32, 0), rtol=0.0, atol=1e-4)
+
+
+def test_a_weight_below_rounding_counts_as_none() -> None:
+    """Its row of the factor is 0: nothing may be divided by the length of that."""
+    weights = np.diag([1.0, 1e-30])
+    p = combine_gaussians(weights, np.zeros((2, 1)), np.ones((2, 1)))
+    joint = combine_gaussians_joint(weights, np.zeros((2, 1)), np.ones((2, 1, 1)), [0.5])
+    assert_allclose(joint.log_density, p.log_density([0.5])[0], rtol=1e-12)
+    assert len(p.means) == 1
+
+
+def test_a_joint_density_may_be_zero() -> None:
+    weights = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    joint = combine_gaussians_joint(weights, [[-1.0], [1.0]], np.ones((2, 1, 1)), [0.0])
+    assert joint.log_density == -np.inf
+
+
 def test_no_points() -> None:
     p = combine_gaussians(np.eye(2), np.empty((2, 0)), np.empty((2, 0)))
     assert p.mean.shape == p.variance.shape == p.log_density([]).shape == p.quantile(0.5).shape == (0,)
