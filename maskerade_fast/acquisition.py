@@ -33,6 +33,8 @@ ACQUISITIONS = ("information", "uncertainty", "random")
 _MOST_EXPLAINED = 1.0 - 1e-12
 # Far from all observations the mean underflows; its logarithm has no useful slope there.
 _LEAST_MEAN = 1e-100
+# Variances of z below this fraction of the output scale are rounding: they occur only where the jitter is 0.
+_ROUNDING = 1e-13
 # Latent coordinates are standard normal under the prior: the search stays where it has any mass.
 _LATENT_BOUND = 5.0
 
@@ -57,7 +59,9 @@ def mutual_information(
         return _Information(surrogate, evidence).value_and_pull(candidates)[0] if len(candidates) else 0.0
     covariance = surrogate.kernel_matvec(candidates, evidence.support, evidence.coefficients)
     _, variance = surrogate.mean_and_variance(candidates)
-    return _information(covariance**2 / variance, evidence.variance)
+    # Without jitter an observation has variance 0, up to rounding: asking there again tells nothing.
+    known = variance <= _ROUNDING * surrogate.outputscale
+    return _information(np.where(known, 0.0, covariance**2 / np.where(known, 1.0, variance)), evidence.variance)
 
 
 @single_threaded_blas()
@@ -288,7 +292,7 @@ class _GreedyInformation:
     def pick(self, subset: Array, size: int) -> Array:
         """Indices into the pool of `size` members of `subset`."""
         white, variance, covariance = self.white[:, subset], self.variance[subset], self.covariance[subset]
-        floor = 1e-3 * self.surrogate.jitter * self.surrogate.outputscale
+        floor = max(1e-3 * self.surrogate.jitter, _ROUNDING) * self.surrogate.outputscale
         columns = np.empty((0, len(subset)))
         picked: list[int] = []
         for _ in range(size):

@@ -6,6 +6,7 @@ stay; f is then ``likelihood * prior / q``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,7 +29,8 @@ class Evidence:
     mean, variance : float
         Of Z, in units of ``exp(log_offset)`` and its square.
     log_evidence, log_evidence_sd : float
-        log of the mean, offset added, and the sd of log Z if Z is log-normal: sqrt(log(1 + variance / mean^2)).
+        log of the mean, offset added, and the sd of log Z if Z is log-normal: sqrt(log(1 + variance / mean^2)). Minus
+        infinity and infinity where the mean is 0.
     weights : array, shape (h, h)
         Q, so that ``mean = epsilon * sum(node_weights) + z Q z / 2``; positive semi-definite.
     sizes : array, shape (k,)
@@ -103,11 +105,16 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
     left = surrogate.solve_transposed(rotated @ rotated.T)
     weights = surrogate.solve_transposed(left.T)
     sizes, member = np.unique(to_host(nodes.n_components), return_inverse=True)
+    # All nodes may be so far from the observations that the surrogate underflows there: log Z is then unknown.
+    log_mean, log_sd = -math.inf, math.inf
+    if mean > 0.0:
+        relative_sd = min(math.sqrt(variance) / mean, 1e150)  # its square is finite
+        log_mean, log_sd = math.log(mean), math.sqrt(math.log1p(relative_sd**2))
     return Evidence(
         mean=mean,
         variance=variance,
-        log_evidence=float(np.log(mean)) + surrogate.log_offset,
-        log_evidence_sd=float(np.sqrt(np.log1p(variance / mean**2))),
+        log_evidence=log_mean + surrogate.log_offset,
+        log_evidence_sd=log_sd,
         weights=0.5 * (weights + weights.T),
         sizes=sizes,
         mean_by_size=np.bincount(member, weights=node_weights * values),

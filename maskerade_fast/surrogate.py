@@ -196,9 +196,10 @@ class Surrogate:
 
     @single_threaded_blas()
     def mean_and_variance(self, g: Batch) -> tuple[Array, Array]:
-        """Posterior mean and variance (jitter included) of z at each mixture of `g`, shapes (B,)."""
+        """Posterior mean and variance of z at each mixture of `g`, shapes (B,); jitter included, no variance below 0."""
         white = self.whiten(self.kernel(self.prepared, g))
-        return white.T @ self.whitened, self.prior_variance - np.einsum("ij,ij->j", white, white)
+        variance = self.prior_variance - np.einsum("ij,ij->j", white, white)
+        return white.T @ self.whitened, np.maximum(variance, 0.0)
 
     @property
     def prior_variance(self) -> float:

@@ -95,6 +95,16 @@ def test_information_is_finite_at_an_observation_and_for_twins(rng):
         assert np.isfinite(part).all()
 
 
+def test_without_jitter_an_observation_tells_nothing_new(rng):
+    s = Surrogate.fit(random_batch(rng, 6), rng.normal(size=6), jitter=0.0)
+    e = integrate(s, random_batch(rng, 40), np.full(40, 1 / 40))
+    np.testing.assert_array_equal(mutual_information(s, e, s.mixtures), 0.0)
+    assert (uncertainty(s, s.mixtures) >= 0.0).all()
+    assert (uncertainty(s, s.mixtures) <= 1e-12 * s.outputscale).all()
+    pool = concat([s.mixtures, random_batch(rng, 3)])
+    assert set(_GreedyInformation(s, e, pool).pick(np.arange(9), 3)) == {6, 7, 8}
+
+
 def test_batches_know_at_least_what_their_members_know(rng):
     s, e, candidates = problem(rng)
     single = mutual_information(s, e, candidates)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from test_surrogate import CASES, batch, close, golden_surrogate, random_batch
 
+from maskerade_fast.gmm import GMMBatch
 from maskerade_fast.integrals import integrate
 from maskerade_fast.surrogate import Surrogate
 
@@ -59,6 +60,12 @@ def test_known_values_at_the_nodes_give_the_plain_average(rng):
     e = integrate(Surrogate.fit(g, log_f, jitter=1e-10), g, np.full(40, 1 / 40))
     np.testing.assert_allclose(e.log_evidence, np.log(np.exp(log_f).mean()), atol=1e-4)
     assert e.log_evidence_sd < 1e-3
+
+
+def test_nodes_out_of_reach_leave_the_evidence_unknown(rng):
+    s = Surrogate.fit(random_batch(rng, 6), [0.0, 1.0, 2.0, 3.0, 4.0, -np.inf])
+    e = integrate(s, GMMBatch.from_list([([1.0], [1e3], [1.0])]), [1.0])
+    assert (e.mean, e.log_evidence, e.log_evidence_sd) == (0.0, -np.inf, np.inf)
 
 
 @pytest.mark.parametrize(("weights", "message"), [([0.5], "expected as many"), ([1.5, -0.5], "negative")])
