@@ -167,10 +167,9 @@ class _Limits:
 
     def next_batch(self, run: _Run) -> int:
         """Evaluations of the next batch; 0 to stop."""
-        size = self.batch_size if self.budget is None else min(self.batch_size, self.budget - run.cost)
         if self.seconds is not None and run.seconds + run.last_batch_seconds > self.seconds:
             return 0
-        return size
+        return self.batch_size if self.budget is None else min(self.batch_size, self.budget - run.cost)
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,6 @@ class _Run:
         self.data, self.measure, self.metric, self.nodes = data, measure, metric, nodes
         self.shift = log_density_shift
         self.start = time.perf_counter()
-        self.last_batch_seconds = 0.0
         self.failed_starts = 0
         self.interrupted = False
         self.state: _State | None = None
@@ -201,6 +199,12 @@ class _Run:
     def seconds(self) -> float:
         """Since the start."""
         return time.perf_counter() - self.start
+
+    @property
+    def last_batch_seconds(self) -> float:
+        """What the last batch took with everything that belongs to one: search, evaluation, fit, callback."""
+        ends = [0.0, *(row.seconds for row in self.known.history)]
+        return ends[-1] - ends[-2]
 
     @property
     def known(self) -> _State:
@@ -216,7 +220,6 @@ class _Run:
     @single_threaded_blas()
     def evaluate(self, mixtures: GMMBatch) -> None:
         """Evaluate a batch and bring surrogate and evidence up to date."""
-        begin = self.seconds
         values = to_host(log_likelihood(mixtures, self.data.X, self.data.y).value)
         log_f = values + to_host(self.measure.log_density_ratio(mixtures))
         log_likelihoods, history = values, tuple[HistoryRow, ...]()
@@ -237,7 +240,6 @@ class _Run:
             log_evidence_sd=evidence.log_evidence_sd,
             best_log_likelihood=float(log_likelihoods.max()) + self.shift,
         )
-        self.last_batch_seconds = self.seconds - begin
         self.state = _State(surrogate, evidence, log_likelihoods, (*history, row))
 
     def posterior(self, standardiser: Standardiser, max_components: int) -> Posterior:
