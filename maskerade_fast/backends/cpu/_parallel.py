@@ -44,12 +44,12 @@ def parallel_for(kernel: Callable[[int, int], Any], n_items: int, block: int, *,
     failed = threading.Event()
 
     def work() -> None:
-        while (i := next(counter)) < len(starts) and not failed.is_set():
-            try:
+        try:
+            while (i := next(counter)) < len(starts) and not failed.is_set():
                 kernel(starts[i], min(starts[i] + block, n_items))
-            except BaseException:
-                failed.set()
-                raise
+        except BaseException:  # an interrupt too, wherever in the loop it comes
+            failed.set()
+            raise
 
     helpers = [_executor(workers - 1).submit(work) for _ in range(workers - 1)]
     try:
