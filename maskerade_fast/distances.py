@@ -1,4 +1,4 @@
-"""Distances between mixtures: energy distance and Gaussian MMD, with gradients (MATH.md section 2).
+"""Distances between mixtures: energy distance and Gaussian MMD, with gradients (docs/mathematics.md section 2).
 
 Both compare mixtures as measures over (mean, scale), so they ignore the order of components, splits into
 equal copies and components of zero weight. All arithmetic is in float64; the result has the dtype of `a`.
@@ -82,7 +82,7 @@ def energy_distance(a: GMMBatch, b: GMMBatch | None = None, *, metric: Metric | 
     Returns
     -------
     (B_a, B_b) array of the dtype of `a`
-        E of MATH.md section 2: a squared MMD, in scaled cycles per unit of x times squared mass; clamped at
+        E of docs/mathematics.md section 2: a squared MMD, in scaled cycles per unit of x times squared mass; clamped at
         0.
 
     Raises

@@ -1,4 +1,4 @@
-"""Batched Gaussian log-likelihoods of spectral mixtures: y ~ N(0, K(X, X) + noise), MATH.md section 1."""
+"""Batched Gaussian log-likelihoods of spectral mixtures: y ~ N(0, K(X, X) + noise), docs/mathematics.md section 1."""
 
 from __future__ import annotations
 

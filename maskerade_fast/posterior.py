@@ -71,7 +71,8 @@ class Posterior:
         The h evaluated mixtures, with their noise variances.
     log_likelihoods : array, shape (h,)
     pair_weights : array, shape (h, h)
-        W of MATH.md section 8, scaled to add up to 1: positive semi-definite, single entries may be negative.
+        W of docs/mathematics.md section 8, scaled to add up to 1: positive semi-definite, though single entries may be
+        negative.
     effective_sample_size : float
         (sum |r|)^2 / sum r^2 of the row sums r of `pair_weights`: how many mixtures carry the predictions.
     warnings : tuple of str

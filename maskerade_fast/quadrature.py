@@ -1,4 +1,4 @@
-"""The loop: draw, evaluate, refit, integrate, propose, until the budget is spent (MATH.md sections 4 to 8).
+"""The loop: draw, evaluate, refit, integrate, propose, until the budget is spent (docs/mathematics.md sections 4 to 8).
 
 The loop knows a reference measure q and values of f = likelihood * prior / q. It does not know whether q is the prior.
 """

@@ -1,4 +1,4 @@
-"""WSABI-L surrogate: a Gaussian process over mixtures for the square root of f (MATH.md section 5).
+"""WSABI-L surrogate: a Gaussian process over mixtures for the square root of f (docs/mathematics.md section 5).
 
 ``z = sqrt(2 (f - epsilon)) ~ GP(0, kappa)``, ``K = kappa(Theta, Theta) + jitter * outputscale * I``. Distances between
 observations are computed once and kept; fitting the length is a one-dimensional search in which the output scale has a
@@ -196,7 +196,7 @@ class Surrogate:
 
     @single_threaded_blas()
     def mean_and_variance(self, g: Batch) -> tuple[Array, Array]:
-        """Posterior mean and variance of z at each mixture of `g`, shapes (B,); jitter included, no variance below 0."""
+        """Posterior mean and variance of z at each mixture of `g`, shapes (B,); jitter included, never below 0."""
         white = self.whiten(self.kernel(self.prepared, g))
         variance = self.prior_variance - np.einsum("ij,ij->j", white, white)
         return white.T @ self.whitened, np.maximum(variance, 0.0)

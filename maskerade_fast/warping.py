@@ -1,8 +1,8 @@
 """Square-root warp of WSABI: non-negative values f as half squares of a Gaussian process.
 
 With ``f = exp(log f - offset)``, ``offset = max log f`` and ``epsilon = factor * min f``, the surrogate models
-``z = sqrt(2 (f - epsilon))`` (MATH.md section 5; Gunter et al. 2014). A new maximum moves `offset` and with it every
-stored value, so the warp is always made anew from the logarithms and never patched.
+``z = sqrt(2 (f - epsilon))`` (docs/mathematics.md section 5; Gunter et al. 2014). A new maximum moves `offset` and with
+it every stored value, so the warp is always made anew from the logarithms and never patched.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from maskerade_fast.gmm import GMMBatch
 
 
 def gaussian_log_likelihood(g: GMMBatch, X, y) -> float:
-    """Log density of y under the one mixture of `g`, from MATH.md section 1."""
+    """Log density of y under the one mixture of `g`, from docs/mathematics.md section 1."""
     lags = X[:, None, :] - X[None, :, :]
     C = np.diag(np.full(len(X), g.noise_variances[0]))
     for w, m, s in zip(g.weights, g.means, g.scales, strict=True):

@@ -202,7 +202,7 @@ def test_a_mirror_image_is_the_same_only_when_reflected(rng: np.random.Generator
 
 
 def test_gap_far_from_the_origin() -> None:
-    """CASES C08: no expansion of the square, which would lose the gap altogether."""
+    """No expansion of the square, which would lose the gap altogether."""
     a = GMMBatch.from_list([([1.0], [1e6], [1.0])])
     b = GMMBatch.from_list([([1.0], [1e6 + 1e-3], [1.0])])
     assert energy_distance(a, b)[0, 0] == pytest.approx(1.0000000475e-3, rel=1e-10)
@@ -210,7 +210,6 @@ def test_gap_far_from_the_origin() -> None:
 
 
 def test_dead_atom_far_away() -> None:
-    """CASES C16."""
     padded = GMMBatch.from_list([([0.6, 0.4, 0.0], [0.0, 3.0, 1e8], [1.0, 1.0, 5.0])])
     plain = GMMBatch.from_list([([0.6, 0.4], [0.0, 3.0], [1.0, 1.0])])
     q = GMMBatch.from_list([([1.0], [0.0], [1.0])])
@@ -276,7 +275,7 @@ def test_float32_in_float32_out(rng: np.random.Generator) -> None:
 
 
 def test_layout_byte_order_and_integers(rng: np.random.Generator) -> None:
-    """CASES C20, C21, C22: the same bits as from contiguous native float64, and nothing written to."""
+    """The same bits as from contiguous native float64, and nothing written to."""
     g, b = random_batch(rng, 7, 2), random_batch(rng, 5, 2)
     E = energy_distance(g, b)
     frozen = [np.array(getattr(g, k)) for k in PARTS]
@@ -308,7 +307,6 @@ def test_cotangents_of_any_layout(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("reflect", [False, True])
 def test_empty_batches(reflect: bool, rng: np.random.Generator) -> None:
-    """CASES C24."""
     metric = Metric(reflect=reflect)
     none = GMMBatch([0], np.zeros(0), np.zeros((0, 2)), np.zeros((0, 2)))
     some = random_batch(rng, 3, 2)
@@ -322,7 +320,7 @@ def test_empty_batches(reflect: bool, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("B", [1, 65535, 65536, 70000])
 def test_large_batches(B: int) -> None:
-    """CASES C23: the last elements are as the first."""
+    """The last elements are as the first."""
     p = ([0.7, 0.3], [0.5, 1.0], [0.1, 0.2])
     q = GMMBatch.from_list([([1.0], [0.0], [1.0])])
     means, scales = (np.tile(x, B)[:, None] for x in p[1:])
@@ -335,7 +333,7 @@ def test_large_batches(B: int) -> None:
 
 
 def test_concurrent_callers(rng: np.random.Generator) -> None:
-    """CASES C30: eight Python threads, all results as from one."""
+    """Eight Python threads, all results as from one."""
     a, b = random_batch(rng, 60, 2), random_batch(rng, 400, 2)
     G = rng.normal(size=(60, 400))
     E, g = energy_distance(a, b), energy_distance_vjp(a, b, G).means

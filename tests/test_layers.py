@@ -40,7 +40,7 @@ def modules() -> dict[str, ast.Module]:
 
 
 def place(module: str) -> tuple[int, int] | None:
-    """Row and column of a module, None if STYLE's table has no place for it."""
+    """Row and column of a module, None if `ROWS` has no place for it."""
     for i, row in enumerate(ROWS):
         for j, name in enumerate(row):
             if module == name or (name.endswith(".") and (module + ".").startswith(name)):

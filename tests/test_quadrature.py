@@ -250,7 +250,7 @@ def test_bad_arguments_raise_by_name(settings, error, message):
 
 @pytest.mark.parametrize("y", [[2.0, 2.0, 2.0, 2.0], [0.0, 0.0, 0.0, 0.0]])
 def test_constant_target(y):
-    """Case C04: the mean is exactly the constant, the spread is positive away from the data."""
+    """The mean is exactly the constant, the spread is positive away from the data."""
     post = mf.marginalise([0.0, 1.0, 2.0, 3.0], y, **QUICK, seed=0)
     prediction = post.predict([0.5, 10.0])
     assert (prediction.mean == y[0]).all()

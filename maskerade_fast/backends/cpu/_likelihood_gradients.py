@@ -142,7 +142,7 @@ def finish_gradient(
     d_scales: Array,
     d_noise: Array,
 ) -> None:
-    """Add the blocks' sums in order and put in the factors of MATH.md section 1; NaN where `info` says so."""
+    """Add the blocks' sums in order, with the factors of docs/mathematics.md section 1; NaN where `info` says so."""
     n_dims = scales.shape[1]
     trace = 0.0
     for i in range(len(diagonal)):

@@ -1,5 +1,6 @@
-"""The hyper-kernel outputscale * exp(-E^(power/2) / lengthscale^2) on top of the pairwise distances (MATH.md
-section 3).
+"""The hyper-kernel outputscale * exp(-E^(power/2) / lengthscale^2) on top of the pairwise distances.
+
+docs/mathematics.md section 3.
 
 Nothing of size B_a x B_b is formed by the product with vectors: each mixture of a walks over the windows of b
 and adds one row of 256 covariances at a time.
