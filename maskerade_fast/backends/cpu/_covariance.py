@@ -111,22 +111,9 @@ def factor_mixture(
     for attempt in range(RETRIES + 1):
         used = shift_of(attempt, jitter, mean_diagonal)
         gram_rows(
-            np.int64(0),
-            n_points,
-            np.int64(1),
-            n,
-            first,
-            weights,
-            rates,
-            x,
-            cosines,
-            sines,
-            x,
-            cosines,
-            sines,
-            n_phases,
-            matrix,
-        )
+            np.int64(0), n_points, np.int64(1), n, first, weights, rates, x, cosines, sines, x, cosines, sines,
+            n_phases, matrix,
+        )  # fmt: skip
         code = factor_once(b, k0, used, noise, blas, matrix)
         if code == 0 or jitter == 0.0:
             break

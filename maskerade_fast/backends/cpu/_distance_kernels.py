@@ -237,20 +237,8 @@ def fill_pairs(
         n_rows = min(ROWS, n_a - base_a)
         for r in range(n_rows):
             cross(
-                atoms,
-                widths,
-                first,
-                last,
-                offsets,
-                weights,
-                points,
-                base_a + r,
-                n_reflect,
-                bandwidth,
-                total,
-                u,
-                v,
-            )
+                atoms, widths, first, last, offsets, weights, points, base_a + r, n_reflect, bandwidth, total, u, v,
+            )  # fmt: skip
             finish(data, base_a + r, data_b, window, widths[first], total)
             covariance(power, outputscale, rate, widths[first], total)
             if not symmetric:

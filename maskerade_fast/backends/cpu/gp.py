@@ -90,22 +90,9 @@ def predict_block(
     scratch = np.empty(n_points)
     fill_tables(first, n, means, block_high, block_low, n_phases, cos_new, sin_new)
     gram_rows(
-        np.int64(0),
-        stop - start,
-        np.int64(0),
-        n,
-        first,
-        weights,
-        rates,
-        block_x,
-        cos_new,
-        sin_new,
-        x,
-        cosines,
-        sines,
-        n_phases,
-        rows,
-    )
+        np.int64(0), stop - start, np.int64(0), n, first, weights, rates, block_x, cos_new, sin_new, x, cosines,
+        sines, n_phases, rows,
+    )  # fmt: skip
     solve_rows(blas, False, n_points, stop - start, matrix.ctypes.data, n_points, rows.ctypes.data, n_points)
     prior = total_weight(first, n, weights)
     for r in range(stop - start):
@@ -138,22 +125,9 @@ def finish_covariance(
     out = covariance[b]
     fill_tables(first, n, means, high_new, low_new, n_phases, cosines, sines)
     gram_rows(
-        np.int64(0),
-        n_new,
-        np.int64(1),
-        n,
-        first,
-        weights,
-        rates,
-        x_new,
-        cosines,
-        sines,
-        x_new,
-        cosines,
-        sines,
-        n_phases,
-        out,
-    )
+        np.int64(0), n_new, np.int64(1), n, first, weights, rates, x_new, cosines, sines, x_new, cosines, sines,
+        n_phases, out,
+    )  # fmt: skip
     for i in range(n_new):
         out[i, i] = 0.0
     n_points = solved.shape[1]
@@ -219,44 +193,14 @@ def _predictions(
             largest = k0 + largest_noise[b] + shift[b]
             for block in range(part_start, part_stop):
                 predict_block(
-                    b,
-                    block,
-                    blas,
-                    offsets,
-                    weights,
-                    means,
-                    x,
-                    x_new,
-                    high_new,
-                    low_new,
-                    n_phases,
-                    largest,
-                    matrix,
-                    rates,
-                    cosines,
-                    sines,
-                    z,
-                    solved,
-                    block * POINTS if full else 0,
-                    mean,
-                    variance,
-                )
+                    b, block, blas, offsets, weights, means, x, x_new, high_new, low_new, n_phases, largest, matrix,
+                    rates, cosines, sines, z, solved, block * POINTS if full else 0, mean, variance,
+                )  # fmt: skip
         if stages & FINISH_STAGE:
             finish_covariance(
-                b,
-                blas,
-                offsets,
-                weights,
-                means,
-                x_new,
-                high_new,
-                low_new,
-                n_phases,
-                rates,
-                solved,
-                variance,
+                b, blas, offsets, weights, means, x_new, high_new, low_new, n_phases, rates, solved, variance,
                 covariance,
-            )
+            )  # fmt: skip
 
 
 def predict_gp(
