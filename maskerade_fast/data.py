@@ -76,7 +76,7 @@ class Standardiser:
 
     Notes
     -----
-    Results are float64 whatever comes in. `from_unit` undoes `to_unit` up to rounding.
+    Results are float64 whatever comes in.
     """
 
     x_min: Array
@@ -117,33 +117,25 @@ class Standardiser:
         """x -> x̃, shape (N, D)."""
         return (np.asarray(X, dtype=np.float64) - self.x_min) / self.x_range
 
-    def X_from_unit(self, X: Array) -> Array:
-        """x̃ -> x, shape (N, D)."""
-        return np.asarray(X, dtype=np.float64) * self.x_range + self.x_min
-
     def y_to_unit(self, y: Array) -> Array:
         """y -> ỹ, any shape."""
         return (np.asarray(y, dtype=np.float64) - self.y_mean) / self.y_scale
 
-    def y_from_unit(self, y: Array) -> Array:
-        """ỹ -> y, any shape; predictive means and quantiles go this way."""
-        return np.asarray(y, dtype=np.float64) * self.y_scale + self.y_mean
-
-    def variances_to_unit(self, variance: Any) -> Any:
-        """Noise or other variances of y -> of ỹ."""
+    def variance_to_unit(self, variance: float) -> float:
+        """A variance of y, such as the noise's -> of ỹ."""
         return variance / self.y_scale**2
-
-    def variances_from_unit(self, variance: Any) -> Any:
-        """Noise, predictive or other variances of ỹ -> of y."""
-        return variance * self.y_scale**2
-
-    def mixtures_to_unit(self, mixtures: GMMBatch) -> GMMBatch:
-        """Mixtures over x and y -> the same kernels over x̃ and ỹ."""
-        return _rescaled(mixtures, self.x_range, 1.0 / self.y_scale**2)
 
     def mixtures_from_unit(self, mixtures: GMMBatch) -> GMMBatch:
         """Mixtures over x̃ and ỹ -> the same kernels over x and y."""
-        return _rescaled(mixtures, 1.0 / self.x_range, self.y_scale**2)
+        frequency, variance = 1.0 / self.x_range, self.y_scale**2
+        noise = mixtures.noise_variances
+        return GMMBatch.trusted(
+            mixtures.offsets,
+            mixtures.weights.astype(np.float64) * variance,
+            mixtures.means.astype(np.float64) * frequency,
+            mixtures.scales.astype(np.float64) * frequency,
+            None if noise is None else noise.astype(np.float64) * variance,
+        )
 
     def log_density_shift(self, n_targets: int) -> float:
         """-N log s_y: add it to a log density of N targets ỹ, or to the log evidence, to get that of y."""
@@ -184,14 +176,3 @@ def _check_magnitudes(columns: Array, name: str) -> None:
     smallest = float(spreads.min(where=spreads > 0.0, initial=np.inf))
     if smallest < 1.0 / _LARGEST:
         raise ValueError(f"{name}: a range of {smallest:.3g}, expected 0 or >= {1.0 / _LARGEST:g}; rescale the data")
-
-
-def _rescaled(mixtures: GMMBatch, frequency_factor: Array, variance_factor: float) -> GMMBatch:
-    noise = mixtures.noise_variances
-    return GMMBatch.trusted(
-        mixtures.offsets,
-        mixtures.weights.astype(np.float64) * variance_factor,
-        mixtures.means.astype(np.float64) * frequency_factor,
-        mixtures.scales.astype(np.float64) * frequency_factor,
-        None if noise is None else noise.astype(np.float64) * variance_factor,
-    )

@@ -21,7 +21,3 @@ class PrecisionWarning(UserWarning):
 
 class CollapsedInputsWarning(PrecisionWarning):
     """Input points are so far from the origin, in their float type, that neighbours merge."""
-
-
-class QuadratureWarning(UserWarning):
-    """The quadrature finished, but something about its result deserves the reader's attention."""

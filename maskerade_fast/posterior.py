@@ -19,7 +19,7 @@ from .backends import single_threaded_blas
 from .data import RegressionData, Standardiser
 from .errors import DataError
 from .gmm import GMMBatch
-from .gp import predict_gp
+from .gp import GPPrediction, predict_gp
 from .integrals import Evidence
 from .prediction import Prediction, combine_gaussians, combine_gaussians_joint
 from .surrogate import Surrogate
@@ -160,16 +160,8 @@ class Posterior:
         O(k N^2 (N + M) + k^2 M) for the k mixtures kept. Mixtures whose amplitudes sqrt(W_ii) add up to less than
         1e-4 of the whole are left out, always wholly: a pruned pair could make the density negative.
         """
-        points = self.standardiser.X_to_unit(self._points(X_new))
+        gp = self._data_predictions(self._points(X_new), observed=observed)
         rows = self._kept
-        gp = predict_gp(
-            self.mixtures_standardised[rows],
-            self.data_standardised.X,
-            self.data_standardised.y,
-            None,
-            points,
-            observed=observed,
-        )
         prediction = combine_gaussians(
             self.pair_weights[np.ix_(rows, rows)], gp.mean, gp.variance, factor=self.factor[rows]
         )
@@ -188,16 +180,8 @@ class Posterior:
         y_new = float_array(y_new, "y_new", ndim=1, dtype=np.float64)
         if len(y_new) != len(X_new):
             raise ValueError(f"y_new: {len(y_new)} values for {len(X_new)} points of X_new, expected as many")
+        gp = self._data_predictions(X_new, covariance="full", observed=True)
         rows = self._kept
-        gp = predict_gp(
-            self.mixtures_standardised[rows],
-            self.data_standardised.X,
-            self.data_standardised.y,
-            None,
-            self.standardiser.X_to_unit(X_new),
-            covariance="full",
-            observed=True,
-        )
         joint = combine_gaussians_joint(
             self.pair_weights[np.ix_(rows, rows)],
             gp.mean,
@@ -264,6 +248,11 @@ class Posterior:
         total = float(np.linalg.norm(self.factor.sum(axis=0)))
         dropped = int(np.searchsorted(np.cumsum(amplitude[order]), _PRUNED_AMPLITUDE * total, side="right"))
         return np.sort(order[min(dropped, len(order) - 1) :])
+
+    def _data_predictions(self, X_new: Array, **options: Any) -> GPPrediction:
+        """Predictions of the data, in standardised units, by each of the mixtures kept."""
+        data, points = self.data_standardised, self.standardiser.X_to_unit(X_new)
+        return predict_gp(self.mixtures_standardised[self._kept], data.X, data.y, None, points, **options)
 
     def _points(self, X_new: Any) -> Array:
         points = float_array(X_new, "X_new", ndim=(1, 2), dtype=np.float64)

@@ -301,7 +301,8 @@ def _chosen_prior(
         raise ValueError(f"prior: made for {prior.n_dims} inputs, X has {data.n_dims}")
     if noise_variance is None:
         return prior
-    return prior.with_noise_variance(positive(noise_variance, "noise_variance") / standardiser.y_scale**2)
+    noise = positive(noise_variance, "noise_variance")
+    return prior.with_noise_variance(standardiser.variance_to_unit(noise))
 
 
 def default_metric(prior: Prior) -> Metric:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: ragged mixtures, batches of them, and data sets.
+"""Hypothesis strategies: ragged mixtures and batches of them.
 
 Numbers lie on a bounded grid: shrunk examples stay readable, and a failure is a fault of the code rather than
 of a number near the end of the floating-point range (those have tests of their own). Zero weights, zero
@@ -55,11 +55,3 @@ def batches(
     members = st.lists(mixtures(D, max_components, unit_mass), min_size=1, max_size=max_mixtures)
     parts = draw(members)
     return GMMBatch.from_list(parts, draw(arrays((len(parts),), 1, 64, 2.0**-6)) if noise else None)
-
-
-@st.composite
-def data_sets(draw: st.DrawFn, D: int | None = None, max_points: int = 12) -> tuple[Array, Array]:
-    """(X (N, D), y (N,)) with N from 1; points may coincide."""
-    D = draw(dimensions) if D is None else D
-    N = draw(st.integers(1, max_points))
-    return draw(arrays((N, D), -16, 16)), draw(arrays((N,), -24, 24))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,8 +12,6 @@ import pytest
 import maskerade_fast as mf
 from maskerade_fast import quadrature
 
-FIXTURES = {f["name"]: f for f in json.loads((Path(__file__).parent / "golden" / "evidence.json").read_text())}
-AIRLINE = Path(__file__).parents[1] / "examples" / "airline.csv"
 QUICK = {"budget": 30, "initial": 20, "batch_size": 5, "nodes": 64, "max_components": 2}
 
 
@@ -322,14 +318,3 @@ def test_kernel_and_spectral_density_are_a_transform_pair(post):
     transform = (density.mean * np.cos(2 * np.pi * f * lag)).sum() * step
     np.testing.assert_allclose(transform, post.kernel([lag]).mean, rtol=1e-3, atol=1e-4)
     assert (density.lower <= density.upper).all()
-
-
-def scaled_fixture(name: str) -> tuple[np.ndarray, np.ndarray, mf.Prior]:
-    f = FIXTURES[name]
-    if "X" in f:
-        x, y = np.array(f["X"]), np.array(f["y"])
-    else:
-        x, y = np.loadtxt(AIRLINE, delimiter=",", skiprows=1).T
-        x, y = (x - x.min()) / (x.max() - x.min()), (y - y.mean()) / y.std()
-    prior = mf.Prior.paper(x, max_components=f["max_components"], noise_variance=f["noise_variance"])
-    return x, y, prior
