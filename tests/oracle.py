@@ -528,20 +528,6 @@ def prior_log_density(
     return value
 
 
-def paper_prior(n_distinct: Sequence[int], ranges: Sequence[float], nyquist: str) -> tuple[Array, Array, Array]:
-    """(F / 5, nu, tau) of the paper's prior for `n_distinct` values spread over `ranges` on each axis.
-
-    "axis": F_d = (N_d - 1) / (2 R_d); "average", for D > 1: F_d = N^(1/D) / (2 R_d), where every entry of
-    `n_distinct` is N, the number of distinct points.
-    """
-    D = len(ranges)
-    F = np.zeros(D)
-    for d, (N, R) in enumerate(zip(n_distinct, ranges, strict=True)):
-        F[d] = 0.5 * (N - 1) / R if nyquist == "axis" or D == 1 else 0.5 * N ** (1.0 / D) / R
-    R = np.asarray(ranges, dtype=np.float64)
-    return F / 5.0, 0.5 * (np.log(1.0 / R) + np.log(F)), (np.log(F) - np.log(1.0 / R)) / 10.0
-
-
 def from_latent(
     xi: ArrayLike,
     n: int,

@@ -184,7 +184,7 @@ def test_text_in_a_list_is_refused_by_place() -> None:
         GMMBatch.from_list([([1.0], [0.0], [1.0]), ([1.0], ["a"], [1.0])])
 
 
-# Layout and dtype: C20 to C22
+# Layout and dtype
 
 
 def layouts(array: np.ndarray) -> dict[str, np.ndarray]:

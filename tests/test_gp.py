@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
+from batches import one, ragged
 
 from maskerade_fast.errors import CollapsedInputsWarning
 from maskerade_fast.gmm import GMMBatch
@@ -17,19 +18,6 @@ from maskerade_fast.gp import GPPrediction, predict_gp
 
 covariance = importlib.import_module("maskerade_fast.backends.cpu._covariance")
 kernels = importlib.import_module("maskerade_fast.backends.cpu.gp")
-
-
-def one(weights: Any, means: Any, scales: Any) -> GMMBatch:
-    return GMMBatch.from_list([(weights, means, scales)])
-
-
-def ragged(rng: np.random.Generator, sizes: list[int], n_dims: int) -> GMMBatch:
-    return GMMBatch.from_list(
-        [
-            (rng.dirichlet(np.ones(n)) * 1.3, rng.normal(size=(n, n_dims)) * 3, rng.lognormal(size=(n, n_dims)))
-            for n in sizes
-        ]
-    )
 
 
 def assert_same_bits(left: GPPrediction, right: GPPrediction) -> None:

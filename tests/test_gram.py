@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
+from batches import one, ragged
 
 from maskerade_fast.errors import CollapsedInputsWarning
 from maskerade_fast.gmm import GMMBatch
@@ -19,20 +20,6 @@ from maskerade_fast.gram import gram
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "likelihood.json").read_text())
 EPS = np.finfo(np.float64).eps
-
-
-def ragged(rng: np.random.Generator, sizes: list[int], n_dims: int) -> GMMBatch:
-    """Mixtures of the given sizes with means of every sign and scales from smooth to rough."""
-    return GMMBatch.from_list(
-        [
-            (rng.dirichlet(np.ones(n)) * 1.3, rng.normal(size=(n, n_dims)) * 3, rng.lognormal(size=(n, n_dims)))
-            for n in sizes
-        ]
-    )
-
-
-def one(weights: Any, means: Any, scales: Any) -> GMMBatch:
-    return GMMBatch.from_list([(weights, means, scales)])
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda c: f"D{c['D']}")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
+from batches import one, ragged
 
 from maskerade_fast import _memory
 from maskerade_fast.backends import cpu
@@ -27,19 +28,6 @@ covariance = importlib.import_module("maskerade_fast.backends.cpu._covariance")
 
 TRIPLE: dict[str, Any] = {"X": [0.0, 1.0, 2.0], "y": [1.0, -1.0, 0.5], "noise_variance": 0.01}
 TRIPLE_VALUE = -3.61370929253185
-
-
-def one(weights: Any, means: Any, scales: Any) -> GMMBatch:
-    return GMMBatch.from_list([(weights, means, scales)])
-
-
-def ragged(rng: np.random.Generator, sizes: list[int], n_dims: int) -> GMMBatch:
-    return GMMBatch.from_list(
-        [
-            (rng.dirichlet(np.ones(n)) * 1.3, rng.normal(size=(n, n_dims)) * 3, rng.lognormal(size=(n, n_dims)))
-            for n in sizes
-        ]
-    )
 
 
 def arrays(result: LogLikelihood) -> list[np.ndarray]:

@@ -103,7 +103,7 @@ def test_importance_weights_do_not_change_an_integral():
 
 
 def test_reproducibility():
-    """C35 for draws."""
+    """A seed is as good as its Generator; another seed gives other draws."""
     for call in (MEASURE.draw, MEASURE.candidates):
         first, same, other = call(64, 7), call(64, np.random.default_rng(7)), call(64, 8)
         assert_array_equal(first.latent.values, same.latent.values)

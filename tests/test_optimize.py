@@ -61,7 +61,7 @@ def test_bounds_hold():
 
 
 def test_equal_bounds_fix_a_coordinate():
-    """C34; the gradient along a fixed coordinate is not looked at, even if it is NaN."""
+    """The gradient along a fixed coordinate is not looked at, even if it is NaN."""
 
     def half_defined(x):
         value, gradient = hill(x)
@@ -81,7 +81,7 @@ def test_all_coordinates_fixed():
 
 
 def test_bad_starts_are_dropped_and_counted():
-    """C33: NaN coordinates, infinite ones, NaN and -inf objectives; the good start wins."""
+    """NaN coordinates, infinite ones, NaN and -inf objectives; the good start wins."""
     starts = np.array([[np.nan], [np.inf], [-1.0], [0.0], [3.0]])
     best = maximise(log_gamma_like, starts)
     assert_allclose(best.x, [1.0], atol=1e-5)
@@ -90,7 +90,6 @@ def test_bad_starts_are_dropped_and_counted():
 
 
 def test_start_outside_the_domain_moves_in():
-    """C33: a negative scale."""
     best = maximise(log_gamma_like, np.array([[-1.0]]), lower=1e-3)
     assert_allclose(best.x, [1.0], atol=1e-5)
     assert best.n_dropped == 0
@@ -133,7 +132,7 @@ def test_nothing_finite_is_an_error(value):
 
 
 def test_abnormal_ends_are_counted_and_others_go_on():
-    """C34: a gradient of the wrong sign on the left fails the line search there, not the whole."""
+    """A gradient of the wrong sign on the left fails the line search there, not the whole."""
 
     def wrong_on_the_left(x):
         sign = -1.0 if x[0] < -1.0 else 1.0

@@ -203,7 +203,6 @@ def test_dirichlet_moments_for_other_concentrations(concentration):
 
 @pytest.mark.parametrize("concentration", [1e-5, 1e-3, 1e-2])
 def test_extreme_concentration(concentration):
-    """C15."""
     prior = Prior([1.0], [0.0], [1.0], [0.0, 0.0, 1.0], concentration, 0.1, 1.0)
     g = prior.sample(1024, 0).mixtures
     assert np.isfinite(g.weights).all()
@@ -220,7 +219,7 @@ def test_extreme_concentration(concentration):
 
 
 def test_draws_are_finite_for_every_seed():
-    """C19; small nets, where an unscrambled one would start at minus infinity."""
+    """Small nets, where an unscrambled one would start at minus infinity."""
     prior = Prior.from_data(np.linspace(0.0, 1.0, 30), max_components=2)
     for seed in range(200):
         draws = prior.sample([1, 2, 4][seed % 3], seed)
@@ -230,7 +229,7 @@ def test_draws_are_finite_for_every_seed():
 
 
 def test_points_of_the_net_stay_inside_the_cube(monkeypatch):
-    """C19: a scrambled point may be exactly 0, once in 2^30."""
+    """A scrambled point may be exactly 0, once in 2^30."""
     from scipy.stats import qmc
 
     monkeypatch.setattr(qmc.Sobol, "random_base2", lambda self, m: np.array([[0.0, 1.0 - 2.0**-30]]))
@@ -239,7 +238,7 @@ def test_points_of_the_net_stay_inside_the_cube(monkeypatch):
 
 
 def test_reproducibility():
-    """C35 for draws: an int, a Generator or None; the global generator is left alone."""
+    """An int, a Generator or None; the global generator is left alone."""
     prior = paper()
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     first, same = prior.sample(16, 7), prior.sample(16, np.random.default_rng(7))
@@ -260,7 +259,7 @@ def kernel_value(g: GMMBatch, lag: float) -> np.ndarray:
 
 
 def test_low_discrepancy_is_kept():
-    """C18: the prior kernel at a lag by N = 1000, 1024 and 4 x 256 draws a size, 200 seeds."""
+    """The prior kernel at a lag by N = 1000, 1024 and 4 x 256 draws a size, 200 seeds."""
     prior, lag = paper(10, max_components=2), 0.1
     one = prior.sample(2**16, 12345)
     truth = one.weights @ kernel_value(one.mixtures, lag)
@@ -367,7 +366,7 @@ def test_density_asks_for_what_it_needs():
 
 
 def test_dirichlet_edges():
-    """C14: 0 log 0 is 0, in the value and in the gradient."""
+    """0 log 0 is 0, in the value and in the gradient."""
     value, gradient = dirichlet_log_density(np.array([1.0, 2.0]), np.array([0.0, 1.0]))
     assert_allclose(value, 0.693147180559945, rtol=1e-14)
     assert_array_equal(gradient, [0.0, 1.0])
