@@ -297,6 +297,8 @@ def _chosen_prior(
         prior = Prior.from_data(data.X, max_components=count, standardise=standardise)
     elif max_components is not None:
         raise ValueError("max_components: given beside prior, which has its own; expected one of the two")
+    elif not isinstance(prior, Prior):
+        raise TypeError(f"prior: {type(prior).__name__}, expected a Prior")
     elif prior.n_dims != data.n_dims:
         raise ValueError(f"prior: made for {prior.n_dims} inputs, X has {data.n_dims}")
     if noise_variance is None:
@@ -332,11 +334,18 @@ def warm_up() -> None:
     """Compile everything ahead, or load it from the disk cache: the first real call is then as fast as the others."""
     X, y = np.linspace(0.0, 1.0, 12), np.sin(np.arange(12.0))
     post = marginalise(X, y, budget=12, initial=8, batch_size=4, nodes=32, seed=0)
-    post.predict(X[:2]).quantile(0.5)
+    prediction = post.predict(X[:2])
+    prediction.quantile(0.5)
+    prediction.cdf(0.0)
+    prediction.log_density(y[:2])
+    prediction.sample(100, 0)
     post.joint_log_density(X[:2], y[:2])
     g = post.mixtures_standardised[:2]
+    for n_points in (512, 2048):  # so large that threads share one matrix, and then its factorisation
+        log_likelihood(g[0], np.linspace(0.0, 1.0, n_points), np.zeros(n_points))
     gaussian_mmd2_vjp(g, g, gaussian_mmd2(g, bandwidth=1.0), bandwidth=1.0)
     for phase in ("joint", "per_axis"):
         log_likelihood(g, X, y, grad=True, phase=phase)
         gram(g, X, X[:2], phase=phase)
+        gram(g, X, phase=phase)
         predict_gp(g, X, y, None, X[:2], phase=phase)

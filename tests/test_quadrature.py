@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
@@ -213,6 +215,8 @@ def test_noise_and_prior_arguments():
         mf.marginalise(x, y, prior=prior, noise_variance=0.02, **settings)
     with pytest.raises(ValueError, match="max_components"):
         mf.marginalise(x, y, prior=prior, **QUICK)
+    with pytest.raises(TypeError, match="prior: str, expected a Prior"):
+        mf.marginalise(x, y, prior="paper", **settings)
     with pytest.raises(ValueError, match="prior: made for 1 inputs, X has 2"):
         mf.marginalise(np.c_[x, x], y, prior=prior, **settings)
 
@@ -318,3 +322,42 @@ def test_kernel_and_spectral_density_are_a_transform_pair(post):
     transform = (density.mean * np.cos(2 * np.pi * f * lag)).sum() * step
     np.testing.assert_allclose(transform, post.kernel([lag]).mean, rtol=1e-3, atol=1e-4)
     assert (density.lower <= density.upper).all()
+    np.testing.assert_array_equal(post.spectral_density(f, axis=-1).mean, density.mean)
+    for axis, error in ((1, ValueError), (-2, ValueError), (0.0, TypeError)):
+        with pytest.raises(error, match="axis"):
+            post.spectral_density(f, axis=axis)
+
+
+def test_warm_up_leaves_nothing_to_compile():
+    """In a process of its own: every call below finds its kernels compiled."""
+    code = """
+import sys
+import numpy as np
+import maskerade_fast as mf
+from numba.core.dispatcher import Dispatcher
+
+def compiled():
+    ours = [vars(m) for n, m in list(sys.modules.items()) if n.startswith("maskerade_fast.backends")]
+    kernels = {id(v): v for names in ours for v in names.values() if isinstance(v, Dispatcher)}
+    return sum(len(kernel.signatures) for kernel in kernels.values())
+
+mf.warm_up()
+before = compiled()
+X, y = np.random.default_rng(0).uniform(size=(30, 2)), np.arange(30.0)
+for acquisition in ("information", "uncertainty"):
+    post = mf.marginalise(X, y, budget=12, initial=8, batch_size=2, nodes=32, seed=0, acquisition=acquisition)
+prediction = post.predict(np.float32(X))
+prediction.sample(3), prediction.sample(300), prediction.cdf(y), prediction.log_density(y), prediction.quantile([0.1])
+post.joint_log_density(X, y), post.kernel(X), post.spectral_density(y)
+g, options = post.mixtures, {"outputscale": 1.0, "lengthscale": 1.0}
+E, K = mf.energy_distance(g), mf.hyperkernel(g, **options)
+mf.energy_distance_vjp(g, g, E), mf.gaussian_mmd2(g, bandwidth=1.0), mf.gaussian_mmd2_vjp(g, g, E, bandwidth=1.0)
+mf.hyperkernel_vjp(g, None, K, **options), mf.hyperkernel_matvec(g, g, K, **options)
+for phase in ("joint", "per_axis"):
+    mf.gram(g, X, phase=phase), mf.gram(g, X, X[:3], phase=phase)
+    mf.log_likelihood(g, X, y, np.ones((1, 30)), phase=phase, grad=True, jitter=1e-3)
+    mf.predict_gp(g, X, y, 1.0, X[:3], covariance="full", phase=phase)
+mf.log_likelihood(g[0], np.zeros((600, 2)), np.zeros(600), 1.0, grad=True)
+assert compiled() == before, (before, compiled())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
