@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array
+from ._checks import Array, float_array, integer
 from .archive import load_arrays, save_arrays
 from .backends import single_threaded_blas
 from .data import RegressionData, Standardiser
@@ -212,7 +212,8 @@ class Posterior:
         """
         frequencies = float_array(frequencies, "frequencies", ndim=1, dtype=np.float64)
         n_dims = self.data_standardised.n_dims
-        if not -n_dims <= axis < n_dims:
+        axis = integer(axis, "axis", minimum=-n_dims)
+        if axis >= n_dims:
             raise ValueError(f"axis: {axis}, expected an input dimension below {n_dims}")
 
         def values(g: GMMBatch, i: int) -> Array:

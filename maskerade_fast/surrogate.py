@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.optimize import minimize_scalar
 
-from ._checks import Array, float_array, non_negative, one_of, positive
+from ._checks import Array, float_array, non_negative, one_of, positive, real
 from .backends import single_threaded_blas, to_host
 from .distances import Metric
 from .gmm import GMMBatch, concat
@@ -120,6 +120,7 @@ class Surrogate:
         if len(log_values) != len(mixtures):
             raise ValueError(f"log_values: {len(log_values)} values for {len(mixtures)} mixtures, expected as many")
         one_of(power, "power", (1, 2))
+        epsilon_factor = real(epsilon_factor, "epsilon_factor")
         if not 0.0 <= epsilon_factor < 1.0:
             raise ValueError(f"epsilon_factor: {epsilon_factor}, expected 0 <= epsilon_factor < 1")
         draft = cls(
@@ -130,7 +131,7 @@ class Surrogate:
             lengthscale=1.0 if lengthscale is None else positive(lengthscale, "lengthscale"),
             power=power,
             jitter=non_negative(jitter, "jitter"),
-            epsilon_factor=float(epsilon_factor),
+            epsilon_factor=epsilon_factor,
             fixed=(outputscale is not None, lengthscale is not None),
             distances=to_host(squared_distance(mixtures, metric=metric)),
             factor=np.empty((0, 0)),

@@ -173,6 +173,8 @@ def test_bad_hyperparameters_raise(rng):
     ):
         with pytest.raises(ValueError, match=name):
             Surrogate.fit(g, [0.0, 1.0], **{name: value})
+    with pytest.raises(TypeError, match="epsilon_factor"):
+        Surrogate.fit(g, [0.0, 1.0], epsilon_factor="small")
 
 
 def test_warp_inverts(rng):

@@ -274,7 +274,7 @@ def predict_gp(
         spaces = [(Workspace(*sizes), np.empty((height, n_points))) for _ in range(workers)]
 
         n_blocks = -(-n_new // POINTS)
-        last = FINISH_STAGE if full else 0
+        last = FINISH_STAGE if full and n_new else 0  # LAPACK's kin refuse matrices without rows
 
         def run(w: Workspace, solved: Array, start: int, stop: int, stages: int, i: int, j: int) -> None:
             problem = (blas, *mixtures, *points, targets, noise, jitter, n_phases, *new, full, largest_noise)
