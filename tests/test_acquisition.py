@@ -135,8 +135,8 @@ def test_greedy_picks_follow_the_batch_information(rng):
     """Each greedy pick is the best extension of the batch so far, tried one by one."""
     s, e, _ = problem(rng)
     pool = random_batch(rng, 15)
-    picked = _GreedyInformation(s, e, pool).pick(np.arange(15), 3)
-    for k in range(3):
+    picked = _GreedyInformation(s, e, pool).pick(np.arange(15), 8)
+    for k in range(8):
         gains = [
             -np.inf if i in picked[:k] else mutual_information(s, e, pool[[*picked[:k], i]], batch=True)
             for i in range(15)

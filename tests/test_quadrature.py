@@ -123,6 +123,14 @@ def test_other_acquisitions(acquisition):
     assert np.isfinite(post.log_evidence)
 
 
+def test_a_spike_is_confessed():
+    """One draw in a hundred carries the likelihood: the evidence cannot be trusted, and the run says so."""
+    settings = {"budget": 120, "initial": 100, "acquisition": "random"}
+    spike, flat = fit(noise_variance=1e-5, **settings), fit(noise_variance=10.0, **settings)
+    assert any("rests on" in warning for warning in spike.warnings)
+    assert not any("rests on" in warning for warning in flat.warnings)
+
+
 def test_budget_smaller_than_the_design_or_not_a_multiple():
     assert len(fit(budget=7).mixtures) == 7
     assert [row.evaluations for row in fit(budget=28).history] == [20, 25, 28]

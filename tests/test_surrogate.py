@@ -107,6 +107,13 @@ def test_fitted_length_maximises_the_marginal_likelihood(rng):
     assert all(best >= evidence(s.lengthscale * factor) for factor in (0.3, 0.8, 0.98, 1.02, 1.25, 3.0))
 
 
+def test_values_without_shape_end_at_a_bound(rng):
+    """Equal values want an infinite length; given by the user it is no bound."""
+    g = random_batch(rng, 20)
+    assert Surrogate.fit(g, np.zeros(20)).at_bound
+    assert not Surrogate.fit(g, np.zeros(20), lengthscale=100.0).at_bound
+
+
 def test_closed_form_outputscale(rng):
     g = random_batch(rng, 15)
     s = Surrogate.fit(g, rng.normal(size=15), lengthscale=2.0)
