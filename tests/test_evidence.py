@@ -29,11 +29,13 @@ def run(name: str, budget: int, seed: int, **settings) -> tuple[mf.Posterior, di
     return mf.marginalise(x, y, prior=prior, budget=budget, seed=seed, standardise=False, **settings), known
 
 
-@pytest.mark.parametrize(("name", "budget", "bound"), [("two_tones_12", 150, 0.03), ("two_tones_40", 200, 0.2)])
+@pytest.mark.parametrize(("name", "budget", "bound"), [("two_tones_12", 150, 0.02), ("two_tones_40", 200, 0.1)])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_small_problems(name, budget, bound, seed):
     post, known = run(name, budget, seed)
-    assert abs(post.log_evidence - known["log_evidence"]) < bound
+    error = abs(post.log_evidence - known["log_evidence"])
+    assert error < bound
+    assert error < 3 * post.log_evidence_sd
     by_size = np.array(known["log_evidence_by_size"])
     truth = np.exp(by_size - by_size.max())
     np.testing.assert_allclose(post.component_probabilities, truth / truth.sum(), atol=bound)
