@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _users = 0
 _limit: Any = None
 _controller: Any = None
@@ -42,10 +42,12 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def _after_fork() -> None:
-    """In a child, the lock may have been held by a thread that is not there."""
-    global _lock, _users
-    _lock, _users = threading.Lock(), 0
+    """A child has none of its parent's other threads, hence none of their limits."""
+    global _users
+    _users = 0
+    _lock.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    # OpenBLAS holds a lock of its own while its number of threads changes; a child forked then would wait for ever.
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork)
