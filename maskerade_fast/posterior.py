@@ -162,8 +162,13 @@ class Posterior:
         """
         gp = self._data_predictions(self._points(X_new), observed=observed)
         rows = self._kept
+        # A latent variance can be 0 to rounding at a data point; a Gaussian needs a width.
+        least = np.finfo(float).eps * self.mixtures_standardised.mass[rows, None]
         prediction = combine_gaussians(
-            self.pair_weights[np.ix_(rows, rows)], gp.mean, gp.variance, factor=self.factor[rows]
+            self.pair_weights[np.ix_(rows, rows)],
+            gp.mean,
+            np.maximum(gp.variance, least),
+            factor=self.factor[rows],
         )
         return prediction.scaled(self.standardiser.y_mean, self.standardiser.y_scale)
 

@@ -127,17 +127,31 @@ def marginalise(
     with _progress_bar(progress, limits) as bar:
         run = _Run(scaled, measure, default_metric(prior), measure.draw(nodes, rng), shift)
         try:
-            run.evaluate(measure.candidates(limits.initial, rng).mixtures)
-            while _report(run, bar, callback) and (size := limits.next_batch(run)):
-                known = run.known
-                proposal = propose(acquisition, known.surrogate, known.evidence, measure, size, rng)
-                run.failed_starts += proposal.n_dropped + proposal.n_abnormal
-                run.evaluate(proposal.mixtures)
+            for mixtures in _batches(run, measure, limits, acquisition, rng):
+                run.evaluate(mixtures)
+                if not _report(run, bar, callback):
+                    break
         except KeyboardInterrupt:
             if run.state is None:
                 raise
             run.interrupted = True
     return run.posterior(standardiser, prior.max_components)
+
+
+def _batches(
+    run: _Run, measure: ReferenceMeasure, limits: _Limits, acquisition: str, rng: np.random.Generator
+) -> Iterator[GMMBatch]:
+    """What to evaluate, batch by batch: the first design, in pieces where time is limited, then proposals."""
+    design = measure.candidates(limits.initial, rng).mixtures
+    step = len(design) if limits.seconds is None else limits.batch_size
+    for start in range(0, len(design), step):
+        if start and not limits.next_batch(run):
+            return
+        yield design[start : start + step]
+    while size := limits.next_batch(run):
+        proposal = propose(acquisition, run.known.surrogate, run.known.evidence, measure, size, rng)
+        run.failed_starts += proposal.n_dropped + proposal.n_abnormal
+        yield proposal.mixtures
 
 
 def _report(run: _Run, bar: Any, callback: Callback | None) -> bool:

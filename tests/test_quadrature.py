@@ -137,11 +137,27 @@ def test_budget_smaller_than_the_design_or_not_a_multiple():
     assert len(fit(budget=1).mixtures) == 1
 
 
-def test_time_budget_ends_the_run():
+def test_time_budget_ends_the_run(post):
+    """`post` has compiled everything before the clock starts."""
     start = time.perf_counter()
-    post = fit(budget=None, time_budget=1.5)
-    assert time.perf_counter() - start < 3.0
-    assert len(post.history) > 1
+    limited = fit(budget=None, time_budget=3.0)
+    assert time.perf_counter() - start < 6.0
+    assert len(limited.history) > 1
+
+
+def test_time_budget_ends_the_first_design(post):
+    post = fit(budget=None, time_budget=0.5, initial=100_000)
+    assert 5 <= len(post.mixtures) < 100_000
+    assert post.history[0].evaluations == QUICK["batch_size"]
+
+
+def test_latent_predictions_without_noise():
+    """At a data point the latent variance is that of the noise, here nothing but rounding: it stays positive."""
+    x, y = waves(9)
+    post = mf.marginalise(x, y, **QUICK, seed=0, noise_variance=1e-14)
+    latent = post.predict(x, observed=False)
+    assert (latent.variance > 0).all()
+    np.testing.assert_allclose(latent.mean, y, atol=1e-3)
 
 
 def test_no_batch_starts_that_would_end_late(monkeypatch):
@@ -156,7 +172,7 @@ def test_no_batch_starts_that_would_end_late(monkeypatch):
     monkeypatch.setattr(quadrature, "propose", slow)
     monkeypatch.setattr(quadrature, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     post = fit(budget=None, time_budget=25.0, acquisition="random")
-    assert [row.seconds for row in post.history] == [0.0, 10.0, 20.0]
+    assert [row.seconds for row in post.history] == [0.0, 0.0, 0.0, 0.0, 10.0, 20.0]
 
 
 def test_callback_sees_every_row_and_can_stop():
