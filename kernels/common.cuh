@@ -82,9 +82,8 @@ template <typename T> __device__ __forceinline__ T square(T x) {
     return x * x;
 }
 
-// ---- phases
-// ----------------------------------------------------------------------------------------------------- m *
-// (high + low) in turns, less a whole number of them. The product's rounding error is kept until the whole
+// ---- phases ----
+// m * (high + low) in turns, less a whole number of them. The product's rounding error is kept until the whole
 // turns are gone, so large m x costs no digits. __dmul_rn, since a product that the compiler fused into the
 // subtraction below would count that error twice.
 __device__ __forceinline__ double phase_turns(double m, double high, double low) {
@@ -98,9 +97,8 @@ __device__ __forceinline__ void cos_sin_turns(double turns, double* cosine, doub
     sincospi(2.0 * turns, sine, cosine);
 }
 
-// ---- reductions in a fixed order
-// -------------------------------------------------------------------------------- Sum over a warp, the same
-// bits in every lane: a butterfly adds the same pairs everywhere. All lanes take part.
+// ---- reductions in a fixed order ----
+// Sum over a warp, the same bits in every lane: a butterfly adds the same pairs everywhere. All lanes take part.
 __device__ __forceinline__ double warp_sum(double value) {
 #pragma unroll
     for (int offset = WARP / 2; offset > 0; offset /= 2) {
