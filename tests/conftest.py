@@ -55,8 +55,8 @@ ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}
 def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
     """`fake_cupy`, installed as cupy: `maskerade_fast.backends.gpu` runs its kernels on the CPU.
 
-    Forward order unless the test chooses: ``@pytest.mark.parametrize("emulated", ORDERS, indirect=True)``. The backend is
-    imported anew; a real cupy, and the backend on it, come back afterwards.
+    Forward order unless the test chooses: ``@pytest.mark.parametrize("emulated", ORDERS, indirect=True)``. The backend
+    is imported anew; a real cupy, and the backend on it, come back afterwards.
     """
     import fake_cupy
 

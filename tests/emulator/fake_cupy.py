@@ -25,10 +25,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import build
 import numpy as np
 import scipy.linalg
 import scipy.special
+
+import build
 
 
 @dataclasses.dataclass
@@ -148,6 +149,10 @@ class MemoryPointer:
 # ---- arrays ----
 
 
+def _names(text: str) -> list[str]:
+    return text.split()
+
+
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     """cupy.ndarray."""
 
@@ -210,7 +215,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise TypeError(
-            "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct a NumPy array explicitly."
+            "Implicit conversion to a NumPy array is not allowed. "
+            "Please use `.get()` to construct a NumPy array explicitly."
         )
 
     def __bool__(self) -> bool:
@@ -280,9 +286,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
 
         def method(*args: Any, **kwargs: Any) -> Any:
             out = kwargs.get("out")
-            result = _quiet(
-                getattr(_unwrap(self), name), *map(_unwrap, args), **{k: _unwrap(v) for k, v in kwargs.items()}
-            )
+            keywords = {key: _unwrap(value) for key, value in kwargs.items()}
+            result = _quiet(getattr(_unwrap(self), name), *map(_unwrap, args), **keywords)
             return out if out is not None else _wrap(result)
 
         return method
@@ -290,10 +295,11 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
 
 ndarray.__module__ = "cupy"
 
-_METHODS = set(
-    "all any argmax argmin argsort astype clip conj conjugate copy cumprod cumsum diagonal dot fill flatten max mean min "
-    "nonzero prod ptp put ravel repeat reshape round searchsorted sort squeeze std sum swapaxes take trace transpose var view".split()
-)
+_METHODS = _names("""
+    all any argmax argmin argsort astype clip conj conjugate copy cumprod cumsum diagonal dot fill flatten max mean min
+    nonzero prod ptp put ravel repeat reshape round searchsorted sort squeeze std sum swapaxes take trace transpose var
+    view
+""")
 
 
 def _poisoned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -393,19 +399,7 @@ def get_array_module(*args: Any) -> Any:
 
 # ---- launches ----
 
-_CODES = {
-    "f8": "d",
-    "f4": "f",
-    "i8": "q",
-    "i4": "i",
-    "i2": "h",
-    "i1": "b",
-    "u8": "Q",
-    "u4": "I",
-    "u2": "H",
-    "u1": "B",
-    "b1": "?",
-}
+_CODES = dict(zip(_names("f8 f4 i8 i4 i2 i1 u8 u4 u2 u1 b1"), "dfqihbQIHB?", strict=True))  # dtype: letter of `struct`
 
 
 class CompileException(Exception):
@@ -436,9 +430,7 @@ class RawModule:
 
     def _library(self) -> build.Library:
         if self.code is None:
-            raise CUDADriverError(
-                "CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available for execution on the device"
-            )
+            raise CUDADriverError("CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image for the device")
         try:
             return build.load(self.code, tuple(sorted(self.defines.items())), state.devices[state.current].capability)
         except build.CompileError as error:
@@ -447,9 +439,7 @@ class RawModule:
     def get_function(self, name: str) -> RawKernel:
         library = self._library()
         if name not in library.entries:
-            raise CUDADriverError(
-                f"CUDA_ERROR_NOT_FOUND: named symbol not found: {name}, there is {sorted(library.entries)}"
-            )
+            raise CUDADriverError(f"CUDA_ERROR_NOT_FOUND: no kernel {name}, the source has {sorted(library.entries)}")
         return RawKernel(self, name)
 
 
@@ -486,7 +476,7 @@ class RawKernel:
         packed = [self._packed(k, arg, code) for k, (arg, code) in enumerate(zip(args, codes, strict=True))]
         if shared_mem > self.max_dynamic_shared_size_bytes:
             raise CUDADriverError(
-                f"CUDA_ERROR_INVALID_VALUE: {self.name} was not told that a block has {shared_mem} bytes of shared memory"
+                f"CUDA_ERROR_INVALID_VALUE: {self.name} may not have {shared_mem} bytes of shared memory in a block"
             )
         state.launches.append(self.name)
         limit = state.devices[state.current].shared_bytes
@@ -535,11 +525,8 @@ class RawKernel:
         for _, root in roots.values():
             content = root.tobytes("K")
             head += struct.pack("<q", len(content)) + content
-        key = (
-            self.module.code or "",
-            tuple(sorted(self.module.defines.items())),
-            state.devices[state.current].capability,
-        )
+        defines = tuple(sorted(self.module.defines.items()))
+        key = (self.module.code or "", defines, state.devices[state.current].capability)
         path = state.recording / f"{sum(map(len, state.recorded.values())):05d}-{self.name}"
         path.write_bytes(head + struct.pack("<q", len(args)) + b"".join(parts))
         state.recorded.setdefault(key, []).append(path)
@@ -722,7 +709,7 @@ def _errstate(
 
 # ---- the modules ----
 
-_FUNCTIONS = """
+_FUNCTIONS = _names("""
     abs absolute add all allclose amax amin any append arange arccos arcsin arctan arctan2 argmax argmin argsort
     argwhere array_equal atleast_1d atleast_2d bincount bitwise_and bitwise_or broadcast_arrays broadcast_to ceil clip
     column_stack concatenate copysign copyto cos cosh count_nonzero cumprod cumsum deg2rad diag diagonal diff digitize
@@ -734,14 +721,14 @@ _FUNCTIONS = """
     repeat reshape rint roll rollaxis round searchsorted sign signbit sin sinh sort split sqrt square squeeze stack std
     subtract sum swapaxes take take_along_axis tan tanh tensordot tile trace transpose tri tril tril_indices triu
     triu_indices trunc unique unravel_index var vstack where zeros zeros_like
-""".split()
-_PLAIN = """
+""")
+_PLAIN = _names("""
     bool_ can_cast complex64 complex128 complexfloating dtype e euler_gamma finfo float16 float32 float64 floating
     iinfo inexact inf int8 int16 int32 int64 integer intp isscalar issubdtype nan newaxis number pi promote_types
     result_type uint8 uint16 uint32 uint64
-""".split()
-_SPECIAL = "digamma erf erfc erfcinv erfcx erfinv expit gamma gammaln log_ndtr logit logsumexp ndtr ndtri xlogy".split()
-_LINALG = "det eigh eigvalsh inv lstsq norm qr slogdet solve svd".split()
+""")
+_SPECIAL = _names("digamma erf erfc erfcinv erfcx erfinv expit gamma gammaln log_ndtr logit logsumexp ndtr ndtri xlogy")
+_LINALG = _names("det eigh eigvalsh inv lstsq norm qr slogdet solve svd")
 
 
 class Module(types.ModuleType):

@@ -23,9 +23,10 @@ from ...errors import BackendUnavailableError
 try:
     import cupy
 except ImportError as error:
+    _cause = (str(error).strip() or "no message").splitlines()[0]
     raise BackendUnavailableError(
-        "the GPU backend needs CuPy and the CUDA driver: pip install 'maskerade_fast[cuda12]' or 'maskerade_fast[cuda13]', "
-        f"whichever CUDA the driver supports ({str(error).strip().splitlines()[0] if str(error).strip() else 'no message'})"
+        "the GPU backend needs CuPy and the CUDA driver: pip install 'maskerade_fast[cuda12]' or "
+        f"'maskerade_fast[cuda13]', whichever CUDA the driver supports ({_cause})"
     ) from error
 
 __all__ = ["DeviceLimits", "Kernel", "device_limits", "device_of", "expand", "load", "source_folder"]
@@ -102,9 +103,8 @@ class Kernel:
         """
         for k, arg in enumerate(args):
             if not isinstance(arg, (cupy.ndarray, np.generic)):
-                raise TypeError(
-                    f"argument {k} of {self.name}: {type(arg).__name__}, expected a CuPy array or NumPy scalar"
-                )
+                kind = type(arg).__name__
+                raise TypeError(f"argument {k} of {self.name}: {kind}, expected a CuPy array or a NumPy scalar")
         if shared_mem > self._allowed:
             self.raw.max_dynamic_shared_size_bytes = shared_mem
             self._allowed = shared_mem
