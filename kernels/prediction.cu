@@ -469,7 +469,7 @@ extern "C" __global__ void __launch_bounds__(JOINT_BLOCK, PAIR_RESIDENT)
 
 // One block a pair (i, j < i), `first + blockIdx.x` counting rows of the strict lower triangle; `out`
 // (pairs, n + 1). Dynamic shared memory: n (n + 1) / 2 + 3 n doubles.
-extern "C" __global__ void __launch_bounds__(JOINT_BLOCK)
+extern "C" __global__ void __launch_bounds__(JOINT_BLOCK, PAIR_RESIDENT)
     joint_pairs_f64(const double* __restrict__ pair_weights, const double* __restrict__ means,
                     const double* __restrict__ covariances, const double* __restrict__ log_dets,
                     double* __restrict__ out, index_t h, int n, index_t first) {
