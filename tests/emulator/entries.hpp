@@ -1,4 +1,4 @@
-// After a kernel source: what a compiled one shows. EMU_ENTRIES is build.py's list of kernels and launch bounds.
+// After a kernel source: what a compiled one shows. EMU_ENTRIES is emulate.py's list of kernels and launch bounds.
 // A library shows emu_describe and emu_launch; a program under a sanitizer replays launches recorded by fake_cupy.py.
 
 #define EMU_ENTRY(kernel, bounds)                                                                            \

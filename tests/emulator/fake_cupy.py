@@ -25,11 +25,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import emulate
 import numpy as np
 import scipy.linalg
 import scipy.special
-
-import build
 
 
 @dataclasses.dataclass
@@ -47,7 +46,7 @@ class State:
 
     devices: list[FakeDevice] = dataclasses.field(default_factory=lambda: [FakeDevice()])
     current: int = 0
-    options: build.Options = dataclasses.field(default_factory=build.Options)
+    options: emulate.Options = dataclasses.field(default_factory=emulate.Options)
     """Order of fibers and the barrier to leave out."""
     launches: list[str] = dataclasses.field(default_factory=list)
     """Names of the kernels launched so far."""
@@ -71,7 +70,7 @@ state = State()
 def reset(order: int = 0) -> None:
     """Back to one device, nothing recorded, an empty pool."""
     global state
-    state = State(options=build.Options(order=order))
+    state = State(options=emulate.Options(order=order))
     _pool.__init__()  # type: ignore[misc]
 
 
@@ -428,12 +427,12 @@ class RawModule:
     def compile(self, log_stream: Any = None) -> None:
         self._library()
 
-    def _library(self) -> build.Library:
+    def _library(self) -> emulate.Library:
         if self.code is None:
             raise CUDADriverError("CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image for the device")
         try:
-            return build.load(self.code, tuple(sorted(self.defines.items())), state.devices[state.current].capability)
-        except build.CompileError as error:
+            return emulate.load(self.code, tuple(sorted(self.defines.items())), state.devices[state.current].capability)
+        except emulate.CompileError as error:
             raise CompileException(str(error)) from error
 
     def get_function(self, name: str) -> RawKernel:
@@ -472,7 +471,7 @@ class RawKernel:
         library = self.module._library()
         codes = library.entries[self.name]
         if len(args) != len(codes):
-            raise build.LaunchError(f"{self.name}: {len(args)} arguments, expected {len(codes)}")
+            raise emulate.LaunchError(f"{self.name}: {len(args)} arguments, expected {len(codes)}")
         packed = [self._packed(k, arg, code) for k, (arg, code) in enumerate(zip(args, codes, strict=True))]
         if shared_mem > self.max_dynamic_shared_size_bytes:
             raise CUDADriverError(
@@ -489,17 +488,17 @@ class RawKernel:
         if isinstance(arg, ndarray):
             own = "*" + _CODES[arg.dtype.str[1:]]
             if own != code and (own, code) != ("*?", "*B"):
-                raise build.LaunchError(f"{where}: an array of {arg.dtype}, expected {code!r}")
+                raise emulate.LaunchError(f"{where}: an array of {arg.dtype}, expected {code!r}")
             if arg._device != state.current:
-                raise build.LaunchError(f"{where} lives on device {arg._device}, the launch is on {state.current}")
+                raise emulate.LaunchError(f"{where} lives on device {arg._device}, the launch is on {state.current}")
             if not arg.flags.c_contiguous:
-                raise build.LaunchError(f"{where} is not C-contiguous")
-            return build.ctypes.c_void_p(arg._a.ctypes.data)
-        if isinstance(arg, bool | int | float):
+                raise emulate.LaunchError(f"{where} is not C-contiguous")
+            return emulate.ctypes.c_void_p(arg._a.ctypes.data)
+        if isinstance(arg, bool | int | float) and not isinstance(arg, np.generic):
             arg = {bool: np.bool_, int: np.int64, float: np.float64}[type(arg)](arg)
         if isinstance(arg, np.generic):
             if _CODES.get(arg.dtype.str[1:]) != code:
-                raise build.LaunchError(f"{where}: a {arg.dtype}, expected {code!r}")
+                raise emulate.LaunchError(f"{where}: a {arg.dtype}, expected {code!r}")
             return arg.tobytes()
         raise TypeError(f"Unsupported type {type(arg)}")
 

@@ -1,6 +1,6 @@
 // CUDA on one CPU thread: the kernels that ship, compiled by g++ (C++20), with a fiber for each CUDA thread.
 //
-// build.py includes this file before a kernel source. Blocks run one after another. Within a block the scheduler
+// emulate.py includes this file before a kernel source. Blocks run one after another. Within a block the scheduler
 // resumes fibers until each waits or has returned, then carries out what they wait for: a barrier of the block, a
 // meeting of a warp (__syncwarp, shuffles, votes, mma). Reported as errors: threads that wait at different barriers or
 // while others have returned, lanes that do not meet, a shuffle from a lane outside its mask, launches beyond the
@@ -105,7 +105,7 @@ struct Fiber {
 #endif
 };
 
-// The arguments of a launch, filled by build.py through ctypes and by replay.hpp
+// The arguments of a launch, filled by emulate.py through ctypes and by replay.hpp
 struct Launch {
     unsigned grid[3], block[3];
     std::uint64_t shared, shared_limit; // dynamic bytes of the launch; what a block may have in all

@@ -120,7 +120,7 @@ def compile_source(code: str, defines: Mapping[str, str], mode: str, arch: int =
     """Path of the library (mode "plain") or of the replaying program ("tsan", "asan")."""
     flags = [*FLAGS, *MODES[mode], *_host_flags(), f"-D__CUDA_ARCH__={10 * arch}", "-DMF_EMULATED=1"]
     flags += [f"-D{name}={value}" for name, value in sorted(defines.items())]
-    parts = [code, *flags, *((HERE / name).read_text() for name in ("shim.hpp", "entries.hpp", "build.py"))]
+    parts = [code, *flags, *((HERE / name).read_text() for name in ("shim.hpp", "entries.hpp", "emulate.py"))]
     key = hashlib.sha256("\0".join([*parts, _compiler_version()]).encode()).hexdigest()[:24]
     path = CACHE / f"{key}.{'so' if mode == 'plain' else mode}"
     if path.exists():
