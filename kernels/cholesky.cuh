@@ -10,6 +10,8 @@
 constexpr int TILE = 16;
 constexpr int PADDED = 18; // row stride of a tile in shared memory: 16-byte aligned, few bank clashes
 constexpr int TILE_SIZE = TILE * PADDED; // doubles of a tile in shared memory
+constexpr int PANEL = 2 * TILE;          // columns of a panel
+constexpr int PANEL_STRIDE = PANEL + 2;  // as PADDED
 constexpr double EPSILON = 2.220446049250313e-16;
 constexpr double LOG_2_PI = 1.8378770664093454836;
 constexpr int ATTEMPTS = 4; // no shift, then 1e-4, 1e-2 and 1 times the largest allowed
@@ -189,7 +191,9 @@ __device__ __forceinline__ double solve_row(double* row, const double* tile, int
 #pragma unroll
     for (int k = 0; k < TILE; ++k) {
         a[k] *= inverse_pivots[k];
-        rest = fma(-a[k], z[k], rest);
+        if (z) {
+            rest = fma(-a[k], z[k], rest);
+        }
 #pragma unroll
         for (int c = 0; c < TILE; ++c) {
             if (c > k) {

@@ -9,6 +9,7 @@ import cupy
 import numpy as np
 
 from ..._checks import Array
+from ..._memory import FREE_SHARE
 from ...backends import to_host
 from ._loader import load
 
@@ -72,6 +73,22 @@ def diagonal_levels(mixtures: Mixtures, noise: Array) -> Array:
     args = (mixtures.weights, mixtures.offsets, noise, levels, np.int64(len(noise)), np.int32(noise.shape[1]))
     mixtures.kernel("gram", "diagonal_levels_f64")((n_mixtures,), (32,), args)
     return levels
+
+
+def checked_bound(each: int, max_bytes: int | None, what: str) -> int:
+    """Bytes the working memory may have: `max_bytes`, else half of what is free on the device and in CuPy's pool.
+
+    MemoryError if `each`, the working memory of one matrix, is more.
+    """
+    if max_bytes is None:
+        free, _ = cupy.cuda.Device().mem_info
+        bound = int(FREE_SHARE * (free + cupy.get_default_memory_pool().free_bytes()))
+        origin = f"{bound}, half of the device's free memory"
+    else:
+        bound, origin = max_bytes, f"max_bytes={max_bytes}"
+    if each > bound:
+        raise MemoryError(f"{what} needs {each} bytes, more than {origin}; pass a larger max_bytes")
+    return bound
 
 
 def grid_for(items: int, per_block: int) -> int:
