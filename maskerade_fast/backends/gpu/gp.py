@@ -9,7 +9,7 @@ from triangular solves: an explicit inverse loses them all where C is ill-condit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cupy
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from ..._checks import Array
 from ..._memory import FREE_SHARE
 from ._loader import device_of, load
+from ._mixtures import Mixtures, mixtures_of, native
 from .cholesky import cholesky
 from .gram import gram
 
@@ -31,12 +32,9 @@ _COLUMNS = 128  # test points that must fit beside one matrix, where there are a
 
 
 class _Chunk(NamedTuple):
-    """Some mixtures, their arrays cut out, and the factors of their covariances."""
+    """Some mixtures and the factors of their covariances."""
 
-    offsets: Array
-    weights: Array
-    means: Array
-    scales: Array
+    mixtures: Mixtures
     factors: Array
     levels: Array
     """Largest noise plus diagonal shift of each, (B,)."""
@@ -86,41 +84,36 @@ def predict_gp(
     MemoryError
         If one matrix and one block of test points need more than `max_bytes`.
     """
-    with device_of(offsets, weights, means, scales, X, y, noise, X_new):
+    with device_of(weights, means, scales, X, y, noise, X_new):
         n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
         dtype = np.result_type(*(a.dtype for a in (weights, X, y, X_new)))
         mean: Array = cupy.full((n_mixtures, n_new), np.nan)
         variance: Array = cupy.full((n_mixtures, n_new), np.nan)
         covariance: Array | None = cupy.full((n_mixtures, n_new, n_new), np.nan) if full else None
         info: Array = cupy.zeros(n_mixtures, dtype=np.int32)
-        mixtures = (offsets, *(_native(a) for a in (weights, means, scales)))
-        X, y, noise, X_new = (_native(a) for a in (X, y, noise, X_new))
+        mixtures = mixtures_of(offsets, weights, means, scales, per_axis)
+        X, y, noise, X_new = (native(a) for a in (X, y, noise, X_new))
         height, width = _shape_of_chunks(n_mixtures, n_points, n_new, full, max_bytes)
         for start, stop in _spans(n_mixtures, height):
-            chunk, info[start:stop] = _factored(mixtures, X, noise, start, stop, per_axis, jitter)
+            chunk, info[start:stop] = _factored(mixtures, X, noise, start, stop, jitter)
             for first, last in _spans(n_new, width):
                 results = (mean[start:stop], variance[start:stop])
                 own = covariance[start:stop] if covariance is not None else None
-                _predict(chunk, X, y, X_new, first, last, per_axis, *results, own)
+                _predict(chunk, X, y, X_new, first, last, *results, own)
         info[(info == 0) & cupy.isnan(variance).any(axis=1)] = -1
         mean, variance = (a.astype(dtype, copy=False) for a in (mean, variance))
         return mean, variance, covariance.astype(dtype, copy=False) if covariance is not None else None, info
 
 
-def _factored(
-    mixtures: tuple[Array, ...], X: Array, noise: Array, start: int, stop: int, per_axis: bool, jitter: float
-) -> tuple[_Chunk, Array]:
+def _factored(mixtures: Mixtures, X: Array, noise: Array, start: int, stop: int, jitter: float) -> tuple[_Chunk, Array]:
     """Factors of the mixtures ``start : stop``, and their info."""
-    offsets, *components = mixtures
-    if (start, stop) != (0, len(offsets) - 1):
-        edges = offsets[start : stop + 1]
-        first, last = (int(edge) for edge in edges[[0, -1]].get())
-        offsets, components = edges - edges[0], [a[first:last] for a in components]
+    first, last = int(mixtures.edges[start]), int(mixtures.edges[stop])
+    arrays = (a[first:last] for a in (mixtures.weights, mixtures.means, mixtures.scales))
+    part = mixtures_of(mixtures.edges[start : stop + 1] - first, *arrays, mixtures.per_axis)
     rows = noise[start:stop] if len(noise) > 1 else noise
-    matrices = gram(offsets, *components, X, None, rows, per_axis=per_axis)
+    matrices = gram(part.edges, part.weights, part.means, part.scales, X, None, rows, per_axis=part.per_axis)
     factors, info, shift = cholesky(matrices, jitter)
-    levels = cupy.ascontiguousarray(rows.max(axis=1) + shift)
-    return _Chunk(cupy.ascontiguousarray(offsets, dtype=np.int64), *components, factors, levels), info
+    return _Chunk(part, factors, cupy.ascontiguousarray(rows.max(axis=1) + shift)), info
 
 
 def _predict(
@@ -130,25 +123,24 @@ def _predict(
     X_new: Array,
     first: int,
     last: int,
-    per_axis: bool,
     mean: Array,
     variance: Array,
     covariance: Array | None,
 ) -> None:
     """Predictions at the test points ``first : last``, all of them where `covariance` is wanted."""
-    size, n_points, n_new = len(chunk.offsets) - 1, len(X), last - first
-    mixtures = (chunk.offsets, chunk.weights, chunk.means, chunk.scales)
-    nothing = cupy.zeros((1, 1))
-    points = X_new[first:last]
-    cross = gram(*mixtures, X, points, nothing, per_axis=per_axis)
+    part = chunk.mixtures
+    size, n_points, n_new = len(part.edges) - 1, len(X), last - first
+    batch = (part.edges, part.weights, part.means, part.scales)
+    points, nothing = X_new[first:last], cupy.zeros((1, 1))
+    cross = gram(*batch, X, points, nothing, per_axis=part.per_axis)
     tiles = -(-n_new // _POINTS)
     whitened = cupy.empty((size, tiles, n_points))
     sizes = tuple(np.int64(n) for n in (n_points, n_new, len(X_new), first))
-    components = (chunk.offsets, chunk.weights)
+    components = (part.offsets, part.weights)
     args = (chunk.factors, y, *components, cross, whitened, mean, variance, *sizes)
     load("gp", "gp_solve_f64")((size * tiles,), (_BLOCK,), args)
     if covariance is not None:
-        covariance[...] = gram(*mixtures, points, None, nothing, per_axis=per_axis)
+        covariance[...] = gram(*batch, points, None, nothing, per_axis=part.per_axis)
         side = -(-n_new // _TILE)
         squares = size * (side * (side + 1) // 2)
         args = (cross, covariance, np.int64(n_points), np.int64(n_new))
@@ -188,8 +180,3 @@ def _free_bytes() -> int:
 def _spans(n: int, step: int) -> Iterator[tuple[int, int]]:
     for start in range(0, n, step):
         yield start, min(start + step, n)
-
-
-def _native(array: Array) -> Any:
-    """The one array type the kernels are written for: float64, C order."""
-    return cupy.ascontiguousarray(array, dtype=np.float64)
