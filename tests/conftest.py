@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "emulator"))
 
 try:
     import hypothesis
@@ -40,3 +45,38 @@ def dtype(request: pytest.FixtureRequest) -> np.dtype[Any]:
 def rng() -> np.random.Generator:
     """Generator of a test's random data: the same for every run."""
     return np.random.default_rng(20220328)
+
+
+ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}
+"""Orders in which the emulator resumes the threads of a block, and runs the blocks."""
+
+
+@pytest.fixture
+def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """`fake_cupy`, installed as cupy: `maskerade_fast.backends.gpu` runs its kernels on the CPU.
+
+    Forward order unless the test chooses: ``@pytest.mark.parametrize("emulated", ORDERS, indirect=True)``. The backend
+    is imported anew; a real cupy, and the backend on it, come back afterwards.
+    """
+    import fake_cupy
+
+    from maskerade_fast import backends
+
+    def ours(name: str) -> bool:
+        return name.split(".")[0] in ("cupy", "cupyx") or name.startswith("maskerade_fast.backends.gpu")
+
+    before = {name: sys.modules.pop(name) for name in list(sys.modules) if ours(name)}
+    package = backends.__dict__.pop("gpu", None)
+    backends._load.cache_clear()
+    fake_cupy.reset(ORDERS[getattr(request, "param", "forward")])
+    sys.modules.update(fake_cupy.modules)
+    try:
+        yield fake_cupy
+    finally:
+        for name in [name for name in sys.modules if ours(name)]:
+            del sys.modules[name]
+        backends.__dict__.pop("gpu", None)
+        backends._load.cache_clear()
+        sys.modules.update(before)
+        if package is not None:
+            backends.__dict__["gpu"] = package

@@ -17,6 +17,8 @@ from maskerade_fast import backends
 
 NAMES = [name for name in ("cpu", "gpu") if importlib.util.find_spec(f"{backends.__name__}.{name}")]
 
+pytestmark = pytest.mark.usefixtures("emulated")  # importing the GPU backend needs a cupy
+
 
 def door_modules(name: str) -> dict[str, ModuleType]:
     """The public modules of one backend, by name; those that start with "_" are its own affair."""

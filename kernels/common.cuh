@@ -1,0 +1,150 @@
+// What every kernel stands on: the port layer (all that differs between a card and the emulator) and shared
+// device mathematics. Nothing is included: NVRTC finds no headers where no toolkit is installed.
+#pragma once
+
+typedef long long index_t; // offsets and sizes of whole arrays; plain int for what is bounded inside a block
+
+// Sums are kept in double whatever the inputs are.
+template <typename T> using accum_t = double;
+
+constexpr int WARP = 32;
+constexpr unsigned FULL_WARP = 0xffffffffu;
+
+// ---- port layer ----
+// MF_SHARED(T, name, n)    n elements of shared memory, n a constant: one array for each place in the source
+// MF_DYN_SMEM(T, name)     the launch's dynamic shared memory, 16-byte aligned
+// MF_MMA884(c0, c1, a, b)  C += A B in float64 by a whole warp, C 8x8, A 8x4, B 4x8; only with MF_HAVE_MMA
+//
+// The emulator (tests/emulator/shim.hpp) defines them itself: bounds are then known and the memory starts as
+// NaN. -DMF_NO_MMA chooses multiply-adds where the tensor instruction exists but is slower (sm_86, 89, 120).
+#ifndef MF_EMULATED
+#define MF_SHARED(T, name, n) __shared__ T name[n]
+#define MF_DYN_SMEM(T, name)                                                                                 \
+    extern __shared__ __align__(16) unsigned char mf_dynamic_shared[];                                       \
+    T* const name = reinterpret_cast<T*>(mf_dynamic_shared)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && !defined(MF_NO_MMA)
+#define MF_HAVE_MMA 1
+// Lane l holds A[l / 4][l % 4], B[l % 4][l / 4] and C[l / 4][2 (l % 4) + {0, 1}]; all 32 lanes take part.
+#define MF_MMA884(c0, c1, a, b)                                                                              \
+    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1},{%2},{%3},{%0,%1};"                \
+                 : "+d"(c0), "+d"(c1)                                                                        \
+                 : "d"(a), "d"(b))
+#endif
+#endif
+
+// ---- indices ----
+// Blocks are one-dimensional and whole warps; the batch is on grid.x (y and z end at 65535).
+__device__ __forceinline__ int lane_of() {
+    return threadIdx.x % WARP;
+}
+
+__device__ __forceinline__ int warp_of() {
+    return threadIdx.x / WARP;
+}
+
+// First index and stride of a grid-stride loop
+__device__ __forceinline__ index_t grid_start() {
+    return (index_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+__device__ __forceinline__ index_t grid_stride() {
+    return (index_t)gridDim.x * blockDim.x;
+}
+
+// Place of (i, j), j <= i, in a lower triangle packed by rows
+__device__ __forceinline__ index_t lower_index(index_t i, index_t j) {
+    return i * (i + 1) / 2 + j;
+}
+
+// Row i of place k in a lower triangle packed by rows: the largest i with i (i + 1) / 2 <= k. The root is a
+// first guess, right to within one for every k below 2^52.
+__device__ __forceinline__ index_t lower_row(index_t k) {
+    index_t i = (index_t)(0.5 * (sqrt(8.0 * (double)k + 1.0) - 1.0));
+    if (lower_index(i, 0) > k) {
+        --i;
+    }
+    if (lower_index(i + 1, 0) <= k) {
+        ++i;
+    }
+    return i;
+}
+
+// ---- numbers ----
+__device__ __forceinline__ double quiet_nan() {
+    return __longlong_as_double(0x7ff8000000000000LL);
+}
+
+__device__ __forceinline__ double infinity() {
+    return __longlong_as_double(0x7ff0000000000000LL);
+}
+
+template <typename T> __device__ __forceinline__ T square(T x) {
+    return x * x;
+}
+
+// ---- phases ----
+// m * (high + low) in turns, less a whole number of them. The product's rounding error is kept until the whole
+// turns are gone, so large m x costs no digits. __dmul_rn, since a product that the compiler fused into the
+// subtraction below would count that error twice.
+__device__ __forceinline__ double phase_turns(double m, double high, double low) {
+    const double product = __dmul_rn(m, high);
+    const double rest = fma(m, low, fma(m, high, -product));
+    return (product - rint(product)) + rest;
+}
+
+// cos and sin of 2 pi `turns`
+__device__ __forceinline__ void cos_sin_turns(double turns, double* cosine, double* sine) {
+    sincospi(2.0 * turns, sine, cosine);
+}
+
+// ---- reductions in a fixed order ----
+// Sum over a warp, the same bits in every lane: a butterfly adds the same pairs everywhere. All lanes take part.
+__device__ __forceinline__ double warp_sum(double value) {
+#pragma unroll
+    for (int offset = WARP / 2; offset > 0; offset /= 2) {
+        value += __shfl_xor_sync(FULL_WARP, value, offset);
+    }
+    return value;
+}
+
+// Largest value of a warp, in every lane. NaN is ignored unless all are NaN.
+__device__ __forceinline__ double warp_max(double value) {
+#pragma unroll
+    for (int offset = WARP / 2; offset > 0; offset /= 2) {
+        value = fmax(value, __shfl_xor_sync(FULL_WARP, value, offset));
+    }
+    return value;
+}
+
+// Sum over a block of BLOCK threads, the same bits in every thread. `part` is BLOCK / WARP doubles of shared
+// memory that no thread uses any more; whoever writes to it again later needs a barrier in between.
+template <int BLOCK> __device__ __forceinline__ double block_sum(double value, double* part) {
+    static_assert(BLOCK % WARP == 0, "a block is whole warps");
+    value = warp_sum(value);
+    if (lane_of() == 0) {
+        part[warp_of()] = value;
+    }
+    __syncthreads();
+    double total = part[0];
+#pragma unroll
+    for (int w = 1; w < BLOCK / WARP; ++w) {
+        total += part[w];
+    }
+    return total;
+}
+
+// Largest value of a block, as `block_sum`
+template <int BLOCK> __device__ __forceinline__ double block_max(double value, double* part) {
+    static_assert(BLOCK % WARP == 0, "a block is whole warps");
+    value = warp_max(value);
+    if (lane_of() == 0) {
+        part[warp_of()] = value;
+    }
+    __syncthreads();
+    double largest = part[0];
+#pragma unroll
+    for (int w = 1; w < BLOCK / WARP; ++w) {
+        largest = fmax(largest, part[w]);
+    }
+    return largest;
+}

@@ -1,0 +1,394 @@
+// Pairwise distances of mixtures, their self terms and their gradients.
+//
+//     MF_D     axes; 0: any number, given at run time
+//     MF_FORM  0 energy distance, 1 reflected, 2 Gaussian MMD, 3 reflected
+//     MF_MIXED 1: float32 terms, float64 sums (values of forms 0 and 1)
+#include "distances.cuh"
+#include "hyperkernel.cuh"
+
+#ifndef MF_D
+#define MF_D 1
+#endif
+#ifndef MF_FORM
+#define MF_FORM 0
+#endif
+#ifndef MF_MIXED
+#define MF_MIXED 0
+#endif
+
+// Largest numbers of axes for which the registers hold what a thread needs: an atom, and with gradients the sums
+// for every coordinate beside it
+constexpr int VALUE_AXES = 18;
+constexpr int GRADIENT_AXES = 10;
+constexpr int VALUE_D = MF_D <= VALUE_AXES ? MF_D : 0;
+constexpr int GRADIENT_D = MF_D <= GRADIENT_AXES ? MF_D : 0;
+constexpr bool MIXED = MF_MIXED != 0;
+
+// Mixtures of b whose pull on a component is summed by itself; the sums are then added in order
+constexpr int WINDOW = 32;
+
+// ---- values ----
+
+// One block for each pair of tiles. `symmetric` (b is a): only what lies above the diagonal is computed.
+extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
+    pairwise_f64(const index_t* __restrict__ offsets_a, const double* __restrict__ weights_a,
+                 const double* __restrict__ points_a, const double* __restrict__ data_a,
+                 const index_t* __restrict__ starts, const index_t* __restrict__ offsets_b,
+                 const double* __restrict__ weights_b, const double* __restrict__ points_b,
+                 const double* __restrict__ data_b, double* __restrict__ out, index_t n_b, int n_dims,
+                 int n_columns, double bandwidth, int symmetric, int power, double outputscale, double rate) {
+    MF_SHARED(double, sums, TILE_A* LEADING);
+    MF_SHARED(int, ends, TILE_B);
+    const unsigned n_tiles_b = (unsigned)((n_b + TILE_B - 1) / TILE_B); // tiles of b; all blocks fit 32 bits
+    const Tile tile = tile_of(starts, blockIdx.x / n_tiles_b, blockIdx.x % n_tiles_b, n_b);
+    if (symmetric && tile.first_b + tile.n_b <= tile.first_a) {
+        return;
+    }
+    const Batch a = {offsets_a, weights_a, points_a, data_a};
+    const Batch b = {offsets_b, weights_b, points_b, data_b};
+    const TileSums from =
+        fill_tile<VALUE_D, MF_FORM, MIXED>(a, b, tile, n_dims, bandwidth * bandwidth, ends, sums);
+    for (int e = threadIdx.x; e < tile.n_a * TILE_B; e += TILE_A) {
+        const int k = e % TILE_B;
+        const index_t i_a = tile.first_a + e / TILE_B;
+        const index_t i_b = tile.first_b + k;
+        if (k >= tile.n_b || (symmetric && i_b < i_a)) {
+            continue;
+        }
+        double distance = 0.0;
+        if (!symmetric || i_b > i_a) {
+            distance = tile_distance(a, b, tile, i_a, k, from, sums, n_columns);
+        }
+        const double value = covariance(power, outputscale, rate, distance);
+        out[i_a * n_b + i_b] = value;
+        if (symmetric) {
+            sums[first_row(a, i_a, from.base) * LEADING + k] = value; // this thread alone has read that row
+        }
+    }
+    if (!symmetric) {
+        return;
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < tile.n_a * tile.n_b; e += TILE_A) {
+        const int k = e / tile.n_a;
+        const index_t i_a = tile.first_a + e % tile.n_a;
+        const index_t i_b = tile.first_b + k;
+        if (i_b > i_a) {
+            out[i_b * n_b + i_a] = sums[first_row(a, i_a, from.base) * LEADING + k];
+        }
+    }
+}
+
+// c(a, a), mass and first moment of every mixture: the first columns of `data`. One block for each tile of a;
+// the order of every sum is that of `Cross`. The moment is 0 without the mass correction.
+extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
+    self_terms_f64(const index_t* __restrict__ offsets, const double* __restrict__ weights,
+                   const double* __restrict__ points, const index_t* __restrict__ starts,
+                   double* __restrict__ data, int n_dims, int n_columns, double bandwidth,
+                   int mass_correction) {
+    typedef Precision<MIXED>::real R;
+    typedef Precision<MIXED>::coordinate C;
+    MF_SHARED(double, sums, TILE_A);
+    MF_SHARED(double, radii, TILE_A);
+    const int t = threadIdx.x;
+    const index_t first = starts[blockIdx.x];
+    const index_t last = starts[blockIdx.x + 1];
+    const index_t end = offsets[last];
+    double total = 0.0, mass = 0.0, moment = 0.0; // of mixture first + t
+    for (index_t base = offsets[first]; base < end; base += TILE_A) {
+        const int n = (int)min((index_t)TILE_A, end - base);
+        if (t < n) {
+            const index_t i = base + t;
+            const index_t owner = owner_of(offsets, first, last, i);
+            Total<R> row;
+            row.start();
+            for (index_t j = offsets[owner]; j < offsets[owner + 1]; ++j) {
+                Gap<MF_FORM, R> gap;
+                gap.start();
+                for (int d = 0; d < n_dims; ++d) {
+                    gap.add(axis_of<C>(points, i, d, n_dims), axis_of<C>(points, j, d, n_dims),
+                            bandwidth * bandwidth);
+                }
+                R weight;
+                convert(weights[j], &weight);
+                row.add(weight, gap.value());
+            }
+            sums[t] = weights[i] * row.value();
+            double square = 0.0;
+            for (int d = 0; d < 2 * n_dims; ++d) {
+                square = add_square(points[i * 2 * n_dims + d], square);
+            }
+            radii[t] = mass_correction ? sqrt(square) : 0.0;
+        }
+        __syncthreads();
+        if (first + t < last) {
+            const index_t from = max(offsets[first + t] - base, (index_t)0);
+            const index_t stop = min(offsets[first + t + 1] - base, (index_t)n);
+            for (index_t i = from; i < stop; ++i) {
+                total += sums[i];
+                mass += weights[base + i];
+                moment = fma(weights[base + i], radii[i], moment);
+            }
+        }
+        __syncthreads();
+    }
+    if (first + t < last) {
+        double* row = data + (first + t) * n_columns;
+        row[0] = total;
+        row[1] = mass;
+        row[2] = moment;
+    }
+}
+
+// ---- gradients ----
+
+// Sums over b of the cotangents of mixture a, plain and times the differences of moments and of masses: one
+// block for each row.
+extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
+    cotangent_sums_f64(const double* __restrict__ data_a, const double* __restrict__ data_b,
+                       const double* __restrict__ cotangent, double* __restrict__ out, index_t n_b,
+                       int n_columns_a, int n_columns_b) {
+    MF_SHARED(double, part, 3 * (TILE_A / WARP));
+    const index_t a = blockIdx.x;
+    double pull = 0.0, moment = 0.0, mass = 0.0;
+    for (index_t b = threadIdx.x; b < n_b; b += TILE_A) {
+        const double g = cotangent[a * n_b + b];
+        pull += g;
+        moment = fma(g, data_a[a * n_columns_a + 2] - data_b[b * n_columns_b + 2], moment);
+        mass = fma(g, data_a[a * n_columns_a + 1] - data_b[b * n_columns_b + 1], mass);
+    }
+    pull = block_sum<TILE_A>(pull, part);
+    moment = block_sum<TILE_A>(moment, part + TILE_A / WARP);
+    mass = block_sum<TILE_A>(mass, part + 2 * (TILE_A / WARP));
+    if (threadIdx.x == 0) {
+        out[3 * a] = pull;
+        out[3 * a + 1] = moment;
+        out[3 * a + 2] = mass;
+    }
+}
+
+// Pull: what the components of b with cotangent h add to the gradients of component i; row 0 of `slot` has its
+// weight, row 1 + p its coordinate p, component by component.
+template <int D> struct Pull {
+    __device__ static __forceinline__ void fill(const Batch& a, const Batch& b, index_t first, int n,
+                                                index_t begin, int count, const int* ends,
+                                                const double* cotangent, int, double b2, double* slot,
+                                                index_t n_components) {
+        constexpr int CHUNK = 32;
+        MF_SHARED(Axis<double>, staged, CHUNK * D);
+        MF_SHARED(double, staged_weights, CHUNK);
+        const int t = threadIdx.x;
+        const bool active = t < n;
+        Axis<double> p[D], g[D];
+        double g_weight = 0.0;
+        if (active) {
+#pragma unroll
+            for (int d = 0; d < D; ++d) {
+                p[d] = axis_of<double>(a.points, first + t, d, D);
+                g[d].mean = 0.0;
+                g[d].scale = 0.0;
+            }
+        }
+        int k = 0;
+        for (int base = 0; base < count; base += CHUNK) {
+            const int size = min(CHUNK, count - base);
+            __syncthreads(); // the last components have been read
+            for (int e = t; e < size * D; e += TILE_A) {
+                staged[e] = axis_of<double>(b.points, begin + base + e / D, e % D, D);
+            }
+            for (int e = t; e < size; e += TILE_A) {
+                staged_weights[e] = b.weights[begin + base + e];
+            }
+            __syncthreads();
+            if (active) {
+                for (int j = 0; j < size;) {
+                    const int end = ends[k] - base;
+                    const int stop = min(end, size);
+                    const double h = cotangent[k];
+                    for (; j < stop; ++j) {
+                        const Axis<double>* q = staged + j * D;
+                        Gap<MF_FORM, double> gap;
+                        gap.start();
+#pragma unroll
+                        for (int d = 0; d < D; ++d) {
+                            gap.add(p[d], q[d], b2);
+                        }
+                        Slope<MF_FORM> slope;
+                        g_weight += slope.start(gap, h * staged_weights[j]);
+#pragma unroll
+                        for (int d = 0; d < D; ++d) {
+                            slope.add(p[d], q[d], b2, &g[d]);
+                        }
+                    }
+                    k += j == end;
+                }
+            }
+        }
+        if (active) {
+            slot[first + t] = g_weight;
+#pragma unroll
+            for (int d = 0; d < D; ++d) {
+                slot[(1 + d) * n_components + first + t] = g[d].mean;
+                slot[(1 + D + d) * n_components + first + t] = g[d].scale;
+            }
+        }
+    }
+};
+
+// Any number of axes: WIDE_AXES of them at a time, once for the gaps and once for the slopes, whose sums wait in
+// `slot`.
+template <> struct Pull<0> {
+    typedef Cross<0, MF_FORM, false> Wide;
+
+    __device__ static __forceinline__ void fill(const Batch& a, const Batch& b, index_t first, int n,
+                                                index_t begin, int count, const int* ends,
+                                                const double* cotangent, int n_dims, double b2, double* slot,
+                                                index_t n_components) {
+        MF_SHARED(Axis<double>, rows, TILE_A * (WIDE_AXES + 1));
+        MF_SHARED(Axis<double>, staged, WIDE_COMPONENTS * WIDE_AXES);
+        const int t = threadIdx.x;
+        double g_weight = 0.0;
+        int k = 0;
+        for (int base = 0; base < count; base += WIDE_COMPONENTS) {
+            const int size = min(WIDE_COMPONENTS, count - base);
+            Gap<MF_FORM, double> gap[WIDE_COMPONENTS];
+            Slope<MF_FORM> slope[WIDE_COMPONENTS];
+#pragma unroll
+            for (int j = 0; j < WIDE_COMPONENTS; ++j) {
+                gap[j].start();
+            }
+            for (int pass = 0; pass < 2; ++pass) {
+                for (int axis = 0; axis < n_dims; axis += WIDE_AXES) {
+                    const int n_axes = min(WIDE_AXES, n_dims - axis);
+                    __syncthreads(); // the last axes have been read
+                    Wide::stage_axes(a.points, first, n, axis, n_axes, n_dims, WIDE_AXES + 1, rows);
+                    Wide::stage_axes(b.points, begin + base, size, axis, n_axes, n_dims, WIDE_AXES, staged);
+                    __syncthreads();
+                    if (t >= n) {
+                        continue;
+                    }
+                    for (int d = 0; d < n_axes; ++d) {
+                        const Axis<double> p = rows[t * (WIDE_AXES + 1) + d];
+                        double* mean = slot + (1 + axis + d) * n_components + first + t;
+                        double* scale = mean + n_dims * n_components;
+                        Axis<double> g = {0.0, 0.0};
+                        if (pass == 1 && base > 0) {
+                            g.mean = *mean;
+                            g.scale = *scale;
+                        }
+#pragma unroll
+                        for (int j = 0; j < WIDE_COMPONENTS; ++j) {
+                            if (j < size) {
+                                const Axis<double> q = staged[j * WIDE_AXES + d];
+                                if (pass == 0) {
+                                    gap[j].add(p, q, b2);
+                                } else {
+                                    slope[j].add(p, q, b2, &g);
+                                }
+                            }
+                        }
+                        if (pass == 1) {
+                            *mean = g.mean;
+                            *scale = g.scale;
+                        }
+                    }
+                }
+                if (pass == 0 && t < n) {
+#pragma unroll
+                    for (int j = 0; j < WIDE_COMPONENTS; ++j) {
+                        if (j < size) {
+                            g_weight += slope[j].start(gap[j], cotangent[k] * b.weights[begin + base + j]);
+                            k += base + j + 1 == ends[k];
+                        }
+                    }
+                }
+            }
+        }
+        if (t < n) {
+            slot[first + t] = g_weight;
+        }
+    }
+};
+
+// One block for each tile of a and window of b, one slot of 1 + 2 D rows for each window from `first_window` on.
+extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
+    pulls_f64(const index_t* __restrict__ offsets_a, const double* __restrict__ points_a,
+              const index_t* __restrict__ starts, const index_t* __restrict__ offsets_b,
+              const double* __restrict__ weights_b, const double* __restrict__ points_b,
+              const double* __restrict__ cotangent, double* __restrict__ slots, index_t n_components,
+              index_t n_b, index_t first_window, int n_windows, int n_dims, double bandwidth) {
+    MF_SHARED(int, ends, WINDOW);
+    const int t = threadIdx.x;
+    const index_t tile = blockIdx.x / n_windows;
+    const int window = blockIdx.x % n_windows;
+    const index_t first_a = starts[tile], last_a = starts[tile + 1];
+    const index_t first_b = (first_window + window) * WINDOW;
+    const int n_mixtures = (int)min((index_t)WINDOW, n_b - first_b);
+    const index_t begin = offsets_b[first_b];
+    const int count = (int)(offsets_b[first_b + n_mixtures] - begin);
+    for (int k = t; k < n_mixtures; k += TILE_A) {
+        ends[k] = (int)(offsets_b[first_b + k + 1] - begin);
+    }
+    const Batch a = {offsets_a, nullptr, points_a, nullptr};
+    const Batch b = {offsets_b, weights_b, points_b, nullptr};
+    double* slot = slots + window * (1 + 2 * (index_t)n_dims) * n_components;
+    const index_t end = offsets_a[last_a];
+    for (index_t first = offsets_a[first_a]; first < end; first += TILE_A) {
+        const int n = (int)min((index_t)TILE_A, end - first);
+        const index_t owner = owner_of(offsets_a, first_a, last_a, first + min(t, n - 1));
+        Pull<GRADIENT_D>::fill(a, b, first, n, begin, count, ends, cotangent + owner * n_b + first_b, n_dims,
+                               bandwidth * bandwidth, slot, n_components);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
+    add_slots_f64(const double* __restrict__ slots, double* __restrict__ totals, int n_slots, index_t n) {
+    add_slots(slots, totals, n_slots, n);
+}
+
+// The pull within each mixture of a, the mass correction and the outer factors: one thread for each component.
+// `totals` holds what b has pulled, in the layout of a slot, and is used up.
+extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
+    finish_gradient_f64(const index_t* __restrict__ offsets, const double* __restrict__ weights,
+                        const double* __restrict__ points, const double* __restrict__ cotangent_sums,
+                        double* __restrict__ totals, double* __restrict__ g_weights,
+                        double* __restrict__ g_points, index_t n_mixtures, index_t n_components, int n_dims,
+                        double bandwidth, int mass_correction) {
+    const double b2 = bandwidth * bandwidth;
+    for (index_t i = grid_start(); i < n_components; i += grid_stride()) {
+        const index_t owner = owner_of(offsets, 0, n_mixtures, i);
+        const double* sums = cotangent_sums + 3 * owner;
+        double g_weight = totals[i];
+        for (index_t j = offsets[owner]; j < offsets[owner + 1]; ++j) {
+            Gap<MF_FORM, double> gap;
+            gap.start();
+            for (int d = 0; d < n_dims; ++d) {
+                gap.add(axis_of<double>(points, i, d, n_dims), axis_of<double>(points, j, d, n_dims), b2);
+            }
+            Slope<MF_FORM> slope;
+            g_weight += slope.start(gap, -sums[0] * weights[j]); // half of c(a, a), in which i has two places
+            for (int d = 0; d < n_dims; ++d) {
+                double* mean = totals + (1 + d) * n_components + i;
+                double* scale = mean + n_dims * n_components;
+                Axis<double> g = {*mean, *scale};
+                slope.add(axis_of<double>(points, i, d, n_dims), axis_of<double>(points, j, d, n_dims), b2,
+                          &g);
+                *mean = g.mean;
+                *scale = g.scale;
+            }
+        }
+        const double* row = points + i * 2 * n_dims;
+        double square = 0.0;
+        for (int p = 0; p < 2 * n_dims; ++p) {
+            square = add_square(row[p], square);
+        }
+        const double radius = sqrt(square);
+        g_weights[i] = mass_correction ? g_weight + fma(sums[2], radius, sums[1]) : g_weight;
+        const double outward = mass_correction && radius > 0.0 ? sums[2] / radius : 0.0;
+        for (int p = 0; p < 2 * n_dims; ++p) {
+            const double inner = MF_FORM >= GAUSSIAN && p >= n_dims ? row[p] : 1.0; // of s_i^2
+            const double pull = totals[(1 + p) * n_components + i] * inner;
+            g_points[i * 2 * n_dims + p] = weights[i] * fma(outward, row[p], pull);
+        }
+    }
+}

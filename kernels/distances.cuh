@@ -1,0 +1,531 @@
+// Pairwise distances of mixtures: what one pair of atoms adds, and the sums over a tile of pairs of mixtures.
+//
+//     d(a, b) = c(a, b) - c(a, a)/2 - c(b, b)/2,    c(a, b) = sum_i w_i sum_j w'_j g(p_i, q_j)
+//
+// Every c(a, b) is summed in one order: over j with fma, times w_i, then over i. That order hangs neither on
+// tiles nor on chunks nor on the other mixtures of a batch, and c(a, a) has it too: equal mixtures are exactly 0
+// apart. An axis d of an atom is the pair (mean_d, scale_d); axes are added from the first to the last.
+#pragma once
+
+#include "common.cuh"
+
+// Threads of a block, one for each component of a tile of whole mixtures of a
+constexpr int TILE_A = 128;
+// Mixtures of b in a tile. 16 columns of sums take 17 kB: nine blocks find room on an SM of sm_90 and two on sm_75,
+// where 32 columns leave five and one; and a short b is spread over twice as many SMs.
+constexpr int TILE_B = 16;
+constexpr int LEADING = TILE_B + 1; // odd: the threads of a half-warp write one column to different banks
+constexpr int WIDE_AXES = 4;        // axes of a tile where the atoms of a thread do not fit its registers
+constexpr int WIDE_COMPONENTS = 16; // components of b whose sums over axes such a thread keeps
+constexpr int N_DATA = 3;           // self term, mass and moment come before the features
+constexpr int MIN_BLOCKS = 2;       // without a bound ptxas aims at occupancy and spills a few bytes for it
+
+enum Form { ENERGY = 0, REFLECTED = 1, GAUSSIAN = 2, REFLECTED_GAUSSIAN = 3 };
+
+// ---- numbers: float64, or float32 for the terms with float64 for their sums ----
+
+// A float64 in two float32: differences of near coordinates keep their digits wherever the origin lies.
+struct Split {
+    float high;
+    float low;
+};
+
+template <bool MIXED> struct Precision {
+    typedef double real;
+    typedef double coordinate;
+};
+
+template <> struct Precision<true> {
+    typedef float real;
+    typedef Split coordinate;
+};
+
+// One axis of an atom, read from shared memory at once
+template <typename C> struct alignas(2 * sizeof(C)) Axis {
+    C mean;
+    C scale;
+};
+
+__device__ __forceinline__ void convert(double value, double* to) {
+    *to = value;
+}
+
+__device__ __forceinline__ void convert(double value, float* to) {
+    *to = (float)value;
+}
+
+__device__ __forceinline__ void convert(double value, Split* to) {
+    to->high = (float)value;
+    to->low = (float)(value - (double)to->high);
+}
+
+__device__ __forceinline__ double minus(double p, double q) {
+    return p - q;
+}
+
+__device__ __forceinline__ double plus(double p, double q) {
+    return p + q;
+}
+
+__device__ __forceinline__ float minus(Split p, Split q) {
+    return (p.high - q.high) + (p.low - q.low);
+}
+
+__device__ __forceinline__ float plus(Split p, Split q) {
+    return (p.high + q.high) + (p.low + q.low);
+}
+
+__device__ __forceinline__ double add_square(double x, double sum) {
+    return fma(x, x, sum);
+}
+
+__device__ __forceinline__ float add_square(float x, float sum) {
+    return fmaf(x, x, sum);
+}
+
+__device__ __forceinline__ double root(double x) {
+    return sqrt(x);
+}
+
+// By the approximate reciprocal root, 2 ulp. The smallest normal number keeps 0 from becoming 0 * inf.
+__device__ __forceinline__ float root(float x) {
+    return x * rsqrtf(fmaxf(x, 1.17549435e-38f));
+}
+
+// 1 / sqrt(x), 0 at 0: the subgradient of a distance where atoms meet
+__device__ __forceinline__ double inverse_root(double x) {
+    return x > 0.0 ? rsqrt(x) : 0.0;
+}
+
+// Sum over j of w_j g_j for one i
+template <typename R> struct Total;
+
+template <> struct Total<double> {
+    double sum;
+
+    __device__ __forceinline__ void start() { sum = 0.0; }
+    __device__ __forceinline__ void add(double weight, double value) { sum = fma(weight, value, sum); }
+    __device__ __forceinline__ double value() const { return sum; }
+};
+
+// float32 sums of 8 terms, added in float64
+template <> struct Total<float> {
+    double sum;
+    float part;
+    int n;
+
+    __device__ __forceinline__ void start() {
+        sum = 0.0;
+        part = 0.0f;
+        n = 0;
+    }
+    __device__ __forceinline__ void add(float weight, float value) {
+        part = fmaf(weight, value, part);
+        if (++n == 8) {
+            sum += (double)part;
+            part = 0.0f;
+            n = 0;
+        }
+    }
+    __device__ __forceinline__ double value() const { return sum + (double)part; }
+};
+
+// ---- one pair of atoms ----
+// Gap: g(p_i, q_j), axis by axis. `b2` is the squared bandwidth of the Gaussian forms.
+template <int FORM, typename R> struct Gap;
+
+template <typename R> struct Gap<ENERGY, R> {
+    R squares;
+
+    __device__ __forceinline__ void start() { squares = 0; }
+    template <typename C> __device__ __forceinline__ void add(Axis<C> p, Axis<C> q, double) {
+        squares = add_square(minus(p.mean, q.mean), squares);
+        squares = add_square(minus(p.scale, q.scale), squares);
+    }
+    __device__ __forceinline__ R value() const { return root(squares); }
+};
+
+// Half of each mass at the mirror image: mirroring both ends changes nothing, so two of four distances remain.
+template <typename R> struct Gap<REFLECTED, R> {
+    R squares;
+    R mirrored;
+
+    __device__ __forceinline__ void start() {
+        squares = 0;
+        mirrored = 0;
+    }
+    template <typename C> __device__ __forceinline__ void add(Axis<C> p, Axis<C> q, double) {
+        const R scale = minus(p.scale, q.scale);
+        squares = add_square(scale, add_square(minus(p.mean, q.mean), squares));
+        mirrored = add_square(scale, add_square(plus(p.mean, q.mean), mirrored));
+    }
+    __device__ __forceinline__ R value() const { return (R)0.5 * (root(squares) + root(mirrored)); }
+};
+
+// -2 <N(p), N(q)>, the product of b/sqrt(V_d) exp(-(m_d - m'_d)^2 / (2 V_d)), V_d = s_d^2 + s'_d^2 + b^2
+template <> struct Gap<GAUSSIAN, double> {
+    double product;
+    double exponent;
+
+    __device__ __forceinline__ void start() {
+        product = 1.0;
+        exponent = 0.0;
+    }
+    __device__ __forceinline__ void add(Axis<double> p, Axis<double> q, double b2) {
+        const double inverse = 1.0 / fma(q.scale, q.scale, fma(p.scale, p.scale, b2));
+        const double mean = p.mean - q.mean;
+        product *= b2 * inverse;
+        exponent = fma(mean * mean, -0.5 * inverse, exponent);
+    }
+    __device__ __forceinline__ double value() const { return -2.0 * (sqrt(product) * exp(exponent)); }
+};
+
+template <> struct Gap<REFLECTED_GAUSSIAN, double> {
+    double product;
+    double exponent;
+    double mirrored;
+
+    __device__ __forceinline__ void start() {
+        product = 1.0;
+        exponent = 0.0;
+        mirrored = 0.0;
+    }
+    __device__ __forceinline__ void add(Axis<double> p, Axis<double> q, double b2) {
+        const double inverse = 1.0 / fma(q.scale, q.scale, fma(p.scale, p.scale, b2));
+        const double mean = p.mean - q.mean;
+        const double other = p.mean + q.mean;
+        product *= b2 * inverse;
+        exponent = fma(mean * mean, -0.5 * inverse, exponent);
+        mirrored = fma(other * other, -0.5 * inverse, mirrored);
+    }
+    __device__ __forceinline__ double value() const {
+        return -(sqrt(product) * (exp(exponent) + exp(mirrored)));
+    }
+};
+
+// Slope: the gradient of h g(p_i, q_j), h a number, from the finished gap; the factor w_i comes at the end, and
+// for Gaussian scales the factor s_i. `start` returns h g. Always float64.
+template <int FORM> struct Slope;
+
+template <> struct Slope<ENERGY> {
+    double pull;
+
+    __device__ __forceinline__ double start(const Gap<ENERGY, double>& gap, double h) {
+        pull = h * inverse_root(gap.squares);
+        return pull * gap.squares;
+    }
+    __device__ __forceinline__ void add(Axis<double> p, Axis<double> q, double, Axis<double>* g) const {
+        g->mean = fma(pull, p.mean - q.mean, g->mean);
+        g->scale = fma(pull, p.scale - q.scale, g->scale);
+    }
+};
+
+template <> struct Slope<REFLECTED> {
+    double pull;
+    double mirrored;
+
+    __device__ __forceinline__ double start(const Gap<REFLECTED, double>& gap, double h) {
+        pull = 0.5 * h * inverse_root(gap.squares);
+        mirrored = 0.5 * h * inverse_root(gap.mirrored);
+        return fma(pull, gap.squares, mirrored * gap.mirrored);
+    }
+    __device__ __forceinline__ void add(Axis<double> p, Axis<double> q, double, Axis<double>* g) const {
+        g->mean = fma(pull, p.mean - q.mean, fma(mirrored, p.mean + q.mean, g->mean));
+        g->scale = fma(pull + mirrored, p.scale - q.scale, g->scale);
+    }
+};
+
+template <> struct Slope<GAUSSIAN> {
+    double pull;
+
+    __device__ __forceinline__ double start(const Gap<GAUSSIAN, double>& gap, double h) {
+        pull = h * gap.value();
+        return pull;
+    }
+    __device__ __forceinline__ void add(Axis<double> p, Axis<double> q, double b2, Axis<double>* g) const {
+        const double inverse = 1.0 / fma(q.scale, q.scale, fma(p.scale, p.scale, b2));
+        const double z = (p.mean - q.mean) * inverse;
+        g->mean = fma(-pull, z, g->mean);
+        g->scale = fma(pull, fma(z, z, -inverse), g->scale);
+    }
+};
+
+template <> struct Slope<REFLECTED_GAUSSIAN> {
+    double pull;
+    double mirrored;
+
+    __device__ __forceinline__ double start(const Gap<REFLECTED_GAUSSIAN, double>& gap, double h) {
+        const double height = -h * sqrt(gap.product);
+        pull = height * exp(gap.exponent);
+        mirrored = height * exp(gap.mirrored);
+        return pull + mirrored;
+    }
+    __device__ __forceinline__ void add(Axis<double> p, Axis<double> q, double b2, Axis<double>* g) const {
+        const double inverse = 1.0 / fma(q.scale, q.scale, fma(p.scale, p.scale, b2));
+        const double z = (p.mean - q.mean) * inverse;
+        const double y = (p.mean + q.mean) * inverse;
+        g->mean = fma(-pull, z, fma(-mirrored, y, g->mean));
+        g->scale = fma(pull, fma(z, z, -inverse), fma(mirrored, fma(y, y, -inverse), g->scale));
+    }
+};
+
+// ---- batches ----
+// Mixture k owns the components offsets[k] to offsets[k + 1], at least one; a row of `points` is all means, then
+// all scales; a row of `data` holds N_DATA numbers and the features.
+struct Batch {
+    const index_t* offsets;
+    const double* weights;
+    const double* points;
+    const double* data;
+};
+
+template <typename C>
+__device__ __forceinline__ Axis<C> axis_of(const double* points, index_t component, int axis, int n_dims) {
+    const double* row = points + component * 2 * n_dims;
+    Axis<C> value;
+    convert(row[axis], &value.mean);
+    convert(row[n_dims + axis], &value.scale);
+    return value;
+}
+
+// The mixture of [first, last) that owns a component
+__device__ __forceinline__ index_t owner_of(const index_t* offsets, index_t first, index_t last,
+                                            index_t component) {
+    while (last - first > 1) {
+        const index_t middle = first + (last - first) / 2;
+        if (offsets[middle] <= component) {
+            first = middle;
+        } else {
+            last = middle;
+        }
+    }
+    return first;
+}
+
+// c(a, b) to d(a, b): self terms, mass correction (whose moments are 0 without it), clamp, features
+__device__ __forceinline__ double finish(double cross, const double* data_a, const double* data_b,
+                                         int n_columns) {
+    double distance = cross - 0.5 * data_a[0] - 0.5 * data_b[0];
+    distance = fma(data_a[1] - data_b[1], data_a[2] - data_b[2], distance);
+    distance = distance < 0.0 ? 0.0 : distance;
+    for (int f = N_DATA; f < n_columns; ++f) {
+        distance += fabs(data_a[f] - data_b[f]);
+    }
+    return distance;
+}
+
+// ---- one tile ----
+// Whole mixtures first_a to last_a, of TILE_A components at most or one alone that is larger, against up to
+// TILE_B mixtures from first_b on.
+struct Tile {
+    index_t first_a;
+    index_t first_b;
+    int n_a;
+    int n_b;
+};
+
+__device__ __forceinline__ Tile tile_of(const index_t* starts, index_t tile_a, index_t tile_b, index_t n_b) {
+    Tile tile;
+    tile.first_a = starts[tile_a];
+    tile.n_a = (int)(starts[tile_a + 1] - tile.first_a);
+    tile.first_b = tile_b * TILE_B;
+    tile.n_b = (int)min((index_t)TILE_B, n_b - tile.first_b);
+    return tile;
+}
+
+// sums[t * LEADING + k] = w_i sum_j w_j g(p_i, q_j) over the components j of mixture k of the tile, for component
+// i = first + t of a, t < n. Starts with every thread free to write shared memory; ends with a barrier. `ends`
+// are the ends of the mixtures of b, from `begin` on, ready at the first barrier in here.
+template <int D, int FORM, bool MIXED> struct Cross {
+    // An atom of a in registers, those of b staged in shared memory, where all lanes read the same one
+    __device__ static __forceinline__ void fill(const Batch& a, const Batch& b, index_t first, int n,
+                                                index_t begin, int count, const int* ends, int, double b2,
+                                                double* sums) {
+        typedef typename Precision<MIXED>::real R;
+        typedef typename Precision<MIXED>::coordinate C;
+        constexpr int CHUNK = D <= 9 ? 64 : 32;
+        MF_SHARED(Axis<C>, staged, CHUNK * D);
+        MF_SHARED(R, staged_weights, CHUNK);
+        const int t = threadIdx.x;
+        const bool active = t < n;
+        Axis<C> p[D];
+        double weight = 0.0;
+        if (active) {
+            weight = a.weights[first + t];
+#pragma unroll
+            for (int d = 0; d < D; ++d) {
+                p[d] = axis_of<C>(a.points, first + t, d, D);
+            }
+        }
+        Total<R> total;
+        total.start();
+        int k = 0;
+        for (int base = 0; base < count; base += CHUNK) {
+            const int size = min(CHUNK, count - base);
+            for (int e = t; e < size * D; e += TILE_A) {
+                staged[e] = axis_of<C>(b.points, begin + base + e / D, e % D, D);
+            }
+            for (int e = t; e < size; e += TILE_A) {
+                convert(b.weights[begin + base + e], &staged_weights[e]);
+            }
+            __syncthreads();
+            if (active) {
+                for (int j = 0; j < size;) {
+                    const int end = ends[k] - base;
+                    const int stop = min(end, size);
+                    for (; j < stop; ++j) {
+                        Gap<FORM, R> gap;
+                        gap.start();
+#pragma unroll
+                        for (int d = 0; d < D; ++d) {
+                            gap.add(p[d], staged[j * D + d], b2);
+                        }
+                        total.add(staged_weights[j], gap.value());
+                    }
+                    if (j == end) {
+                        sums[t * LEADING + k] = weight * total.value();
+                        total.start();
+                        ++k;
+                    }
+                }
+            }
+            __syncthreads();
+        }
+    }
+};
+
+// Any number of axes: WIDE_AXES of them at a time, for WIDE_COMPONENTS components of b
+template <int FORM, bool MIXED> struct Cross<0, FORM, MIXED> {
+    __device__ static __forceinline__ void fill(const Batch& a, const Batch& b, index_t first, int n,
+                                                index_t begin, int count, const int* ends, int n_dims,
+                                                double b2, double* sums) {
+        typedef typename Precision<MIXED>::real R;
+        typedef typename Precision<MIXED>::coordinate C;
+        MF_SHARED(Axis<C>, rows, TILE_A * (WIDE_AXES + 1)); // one more: no two lanes of a phase share banks
+        MF_SHARED(Axis<C>, staged, WIDE_COMPONENTS * WIDE_AXES);
+        MF_SHARED(R, staged_weights, WIDE_COMPONENTS);
+        const int t = threadIdx.x;
+        const double weight = t < n ? a.weights[first + t] : 0.0;
+        Total<R> total;
+        total.start();
+        int k = 0;
+        for (int base = 0; base < count; base += WIDE_COMPONENTS) {
+            const int size = min(WIDE_COMPONENTS, count - base);
+            Gap<FORM, R> gap[WIDE_COMPONENTS];
+#pragma unroll
+            for (int j = 0; j < WIDE_COMPONENTS; ++j) {
+                gap[j].start();
+            }
+            for (int axis = 0; axis < n_dims; axis += WIDE_AXES) {
+                const int n_axes = min(WIDE_AXES, n_dims - axis);
+                __syncthreads(); // the last axes have been read
+                stage_axes(a.points, first, n, axis, n_axes, n_dims, WIDE_AXES + 1, rows);
+                stage_axes(b.points, begin + base, size, axis, n_axes, n_dims, WIDE_AXES, staged);
+                if (t < size) {
+                    convert(b.weights[begin + base + t], &staged_weights[t]);
+                }
+                __syncthreads();
+                if (t < n) {
+                    for (int d = 0; d < n_axes; ++d) {
+                        const Axis<C> p = rows[t * (WIDE_AXES + 1) + d];
+#pragma unroll
+                        for (int j = 0; j < WIDE_COMPONENTS; ++j) {
+                            if (j < size) {
+                                gap[j].add(p, staged[j * WIDE_AXES + d], b2);
+                            }
+                        }
+                    }
+                }
+            }
+            if (t < n) {
+#pragma unroll
+                for (int j = 0; j < WIDE_COMPONENTS; ++j) {
+                    if (j < size) {
+                        total.add(staged_weights[j], gap[j].value());
+                        if (base + j + 1 == ends[k]) {
+                            sums[t * LEADING + k] = weight * total.value();
+                            total.start();
+                            ++k;
+                        }
+                    }
+                }
+            }
+        }
+        __syncthreads();
+    }
+
+    __device__ static __forceinline__ void stage_axes(const double* points, index_t first, int n, int axis,
+                                                      int n_axes, int n_dims, int leading,
+                                                      Axis<typename Precision<MIXED>::coordinate>* to) {
+        for (int e = threadIdx.x; e < n * WIDE_AXES; e += TILE_A) {
+            const int d = e % WIDE_AXES;
+            if (d < n_axes) {
+                to[e / WIDE_AXES * leading + d] = axis_of<typename Precision<MIXED>::coordinate>(
+                    points, first + e / WIDE_AXES, axis + d, n_dims);
+            }
+        }
+    }
+};
+
+// The sums over j of a tile, ready for the sums over i. A mixture of a that is larger than a tile is taken in
+// parts, its sums over all but the last kept in `carry` by the thread of each column.
+struct TileSums {
+    index_t base; // component in row 0 of the sums
+    double carry;
+};
+
+template <int D, int FORM, bool MIXED>
+__device__ __forceinline__ TileSums fill_tile(const Batch& a, const Batch& b, const Tile& tile, int n_dims,
+                                              double b2, int* ends, double* sums) {
+    const int t = threadIdx.x;
+    const index_t begin = b.offsets[tile.first_b];
+    const int count = (int)(b.offsets[tile.first_b + tile.n_b] - begin);
+    if (t < tile.n_b) {
+        ends[t] = (int)(b.offsets[tile.first_b + t + 1] - begin);
+    }
+    const index_t end = a.offsets[tile.first_a + tile.n_a];
+    TileSums result;
+    result.base = a.offsets[tile.first_a];
+    result.carry = 0.0;
+    for (;;) {
+        const int n = (int)min((index_t)TILE_A, end - result.base);
+        Cross<D, FORM, MIXED>::fill(a, b, result.base, n, begin, count, ends, n_dims, b2, sums);
+        if (result.base + n == end) {
+            return result;
+        }
+        if (t < tile.n_b) {
+            for (int i = 0; i < n; ++i) {
+                result.carry += sums[i * LEADING + t];
+            }
+        }
+        result.base += n;
+    }
+}
+
+// Row of the sums where the components of mixture i_a start
+__device__ __forceinline__ int first_row(const Batch& a, index_t i_a, index_t base) {
+    return (int)max(a.offsets[i_a] - base, (index_t)0);
+}
+
+// d of mixture i_a and column k of the tile. All threads have come past the barrier of `fill_tile`.
+__device__ __forceinline__ double tile_distance(const Batch& a, const Batch& b, const Tile& tile, index_t i_a,
+                                                int k, const TileSums& from, const double* sums,
+                                                int n_columns) {
+    double cross = from.carry;
+    const int stop = (int)(a.offsets[i_a + 1] - from.base);
+    for (int i = first_row(a, i_a, from.base); i < stop; ++i) {
+        cross += sums[i * LEADING + k];
+    }
+    return finish(cross, a.data + i_a * n_columns, b.data + (tile.first_b + k) * n_columns, n_columns);
+}
+
+// totals[i] += slots[0][i] + slots[1][i] + ..., one after the other
+__device__ __forceinline__ void add_slots(const double* slots, double* totals, int n_slots, index_t n) {
+    for (index_t i = grid_start(); i < n; i += grid_stride()) {
+        double total = totals[i];
+        for (int s = 0; s < n_slots; ++s) {
+            total += slots[s * n + i];
+        }
+        totals[i] = total;
+    }
+}

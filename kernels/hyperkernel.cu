@@ -1,0 +1,73 @@
+// Hyper-kernel of given distances, and its product with vectors: tiles of covariances that are used and dropped.
+//
+// MF_D, MF_FORM and MF_MIXED as in distances.cu.
+#include "distances.cuh"
+#include "hyperkernel.cuh"
+
+#ifndef MF_D
+#define MF_D 1
+#endif
+#ifndef MF_FORM
+#define MF_FORM 0
+#endif
+#ifndef MF_MIXED
+#define MF_MIXED 0
+#endif
+
+constexpr int VALUE_AXES = 18; // as in distances.cu
+constexpr int VALUE_D = MF_D <= VALUE_AXES ? MF_D : 0;
+
+// Distances to covariances in place
+extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
+    covariance_f64(double* __restrict__ values, index_t n, int power, double outputscale, double rate) {
+    for (index_t i = grid_start(); i < n; i += grid_stride()) {
+        values[i] = covariance(power, outputscale, rate, values[i]);
+    }
+}
+
+// slots[s][i][c] = sum of covariance(i, k) vectors[k][c] over the TILE_B mixtures k of tile first_tile + s of b: one
+// block for each tile of a and slot.
+extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
+    product_f64(const index_t* __restrict__ offsets_a, const double* __restrict__ weights_a,
+                const double* __restrict__ points_a, const double* __restrict__ data_a,
+                const index_t* __restrict__ starts, const index_t* __restrict__ offsets_b,
+                const double* __restrict__ weights_b, const double* __restrict__ points_b,
+                const double* __restrict__ data_b, const double* __restrict__ vectors,
+                double* __restrict__ slots, index_t n_a, index_t n_b, index_t first_tile, int n_slots,
+                int n_vectors, int n_dims, int n_columns, double bandwidth, int power, double outputscale,
+                double rate) {
+    MF_SHARED(double, sums, TILE_A* LEADING);
+    MF_SHARED(int, ends, TILE_B);
+    const int slot = blockIdx.x % n_slots;
+    const Tile tile = tile_of(starts, blockIdx.x / n_slots, first_tile + slot, n_b);
+    const Batch a = {offsets_a, weights_a, points_a, data_a};
+    const Batch b = {offsets_b, weights_b, points_b, data_b};
+    const TileSums from =
+        fill_tile<VALUE_D, MF_FORM, MF_MIXED != 0>(a, b, tile, n_dims, bandwidth * bandwidth, ends, sums);
+    for (int e = threadIdx.x; e < tile.n_a * TILE_B; e += TILE_A) {
+        const int k = e % TILE_B;
+        const index_t i_a = tile.first_a + e / TILE_B;
+        if (k < tile.n_b) {
+            const double distance = tile_distance(a, b, tile, i_a, k, from, sums, n_columns);
+            // This thread alone has read that row.
+            sums[first_row(a, i_a, from.base) * LEADING + k] = covariance(power, outputscale, rate, distance);
+        }
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < tile.n_a * n_vectors; e += TILE_A) {
+        const index_t i_a = tile.first_a + e / n_vectors;
+        const int c = e % n_vectors;
+        const double* row = sums + first_row(a, i_a, from.base) * LEADING;
+        double total = 0.0;
+        for (int k = 0; k < tile.n_b; ++k) {
+            total = fma(row[k], vectors[(tile.first_b + k) * n_vectors + c], total);
+        }
+        slots[(slot * n_a + i_a) * n_vectors + c] = total;
+    }
+}
+
+// totals += slots[0], then slots[1], ...
+extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
+    add_slots_f64(const double* __restrict__ slots, double* __restrict__ totals, int n_slots, index_t n) {
+    add_slots(slots, totals, n_slots, n);
+}

@@ -1,0 +1,565 @@
+// Sums over all pairs of Gaussians, point by point, and over pairs of Gaussians of several points together.
+//
+// Pairs i >= j come as a packed lower triangle. A point's sums belong to one block, or to one block a slice of
+// PAIR_SLICE pairs and then one warp: their order hangs neither on other points nor on how points are chunked.
+#include "prediction.cuh"
+
+constexpr int PAIR_BLOCK = 256;
+constexpr int PAIR_WARPS = PAIR_BLOCK / WARP;
+constexpr index_t PAIR_SLICE = 8192; // 32 pairs a thread: the reduction is then a few per cent of the work
+constexpr int PAIR_RESIDENT = 2;     // blocks an SM at least: left to itself ptxas spills to fit more of them
+constexpr int MOMENTS = 6;
+constexpr int LEVELS = 4; // values of y, or levels, of a point that share the work on its pairs
+constexpr int DENSITY_BLOCK = 256;
+constexpr int DENSITY_WARPS = DENSITY_BLOCK / WARP;
+constexpr int DENSITY_POINTS = 4; // points of a block that share every entry of the factor it reads
+constexpr int JOINT_BLOCK = 256;
+
+// Sums over the block of `N` values a thread, in `sums` (N doubles); `part` holds N PAIR_WARPS. Ends without a
+// barrier: thread m has written sum m.
+template <int N>
+__device__ __forceinline__ void sum_columns(const double (&values)[N], double* part, double* sums) {
+#pragma unroll
+    for (int m = 0; m < N; ++m) {
+        const double value = warp_sum(values[m]);
+        if (lane_of() == 0) {
+            part[m * PAIR_WARPS + warp_of()] = value;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x < N) {
+        double total = 0.0;
+        for (int w = 0; w < PAIR_WARPS; ++w) {
+            total += part[threadIdx.x * PAIR_WARPS + w];
+        }
+        sums[threadIdx.x] = total;
+    }
+}
+
+// The packed lower triangle of `pair_weights` (h, h), entries off the diagonal doubled
+extern "C" __global__ void __launch_bounds__(PAIR_BLOCK)
+    pair_pack_f64(const double* __restrict__ pair_weights, double* __restrict__ packed, index_t h) {
+    for (index_t k = grid_start(); k < lower_index(h, 0); k += grid_stride()) {
+        const index_t i = lower_row(k), j = k - lower_index(i, 0);
+        packed[k] = (i == j ? 1.0 : 2.0) * pair_weights[i * h + j];
+    }
+}
+
+// One block a point, `first + blockIdx.x`: its centre, the mean weighted by the diagonal of W, and its `locals`.
+//
+// Second moments about this centre lose no more digits than about the mixture's mean, up to the factor
+// 2 + 2 sum |W s| / trace W: the two means are closer than the spread of the terms. The anchor, the Gaussian of
+// most weight, keeps the centre exact where all means are equal.
+extern "C" __global__ void __launch_bounds__(PAIR_BLOCK)
+    pair_locals_f64(const double* __restrict__ pair_weights, const index_t* __restrict__ anchor,
+                    const double* __restrict__ means, const double* __restrict__ variances,
+                    double* __restrict__ centre, double* __restrict__ locals, index_t h, index_t n_points,
+                    index_t first) {
+    MF_SHARED(double, part, 2 * PAIR_WARPS);
+    const index_t point = first + blockIdx.x;
+    const double reference = means[anchor[0] * n_points + point];
+    double mass = 0.0, moment = 0.0;
+    for (index_t i = threadIdx.x; i < h; i += PAIR_BLOCK) {
+        const double weight = pair_weights[i * h + i];
+        mass += weight;
+        moment = fma(weight, means[i * n_points + point] - reference, moment);
+    }
+    mass = block_sum<PAIR_BLOCK>(mass, part);
+    moment = block_sum<PAIR_BLOCK>(moment, part + PAIR_WARPS);
+    const double shift = moment / mass;
+    const double middle = fabs(shift) < infinity() ? reference + shift : reference;
+    double* own = locals + (index_t)blockIdx.x * 3 * h;
+    for (index_t i = threadIdx.x; i < h; i += PAIR_BLOCK) {
+        const double precision = 1.0 / variances[i * n_points + point];
+        own[i] = means[i * n_points + point] - middle;
+        own[h + i] = precision;
+        own[2 * h + i] = sqrt(sqrt(precision));
+    }
+    if (threadIdx.x == 0) {
+        centre[point] = middle;
+    }
+}
+
+// One block a slice of a point's pairs: the sums of w, w m, w (m^2 + V), and the same of |w|
+extern "C" __global__ void __launch_bounds__(PAIR_BLOCK)
+    pair_moments_f64(const double* __restrict__ packed, const double* __restrict__ locals,
+                     double* __restrict__ partial, index_t h, index_t n_slices) {
+    MF_SHARED(double, part, MOMENTS* PAIR_WARPS);
+    const index_t point = blockIdx.x / n_slices, begin = (blockIdx.x % n_slices) * PAIR_SLICE;
+    const index_t end = min(begin + PAIR_SLICE, lower_index(h, 0));
+    const double* own = locals + point * 3 * h;
+    double sums[MOMENTS] = {};
+    TriangleCursor at(begin + threadIdx.x);
+    for (index_t k = begin + threadIdx.x; k < end; k += PAIR_BLOCK) {
+        const Pair pair = pair_of(packed[k], own, h, at.i, at.j);
+        const double second = fma(pair.centre, pair.centre, 2.0 * pair.root * pair.root);
+        const double size = fabs(pair.weight);
+        sums[0] += pair.weight;
+        sums[1] = fma(pair.weight, pair.centre, sums[1]);
+        sums[2] = fma(pair.weight, second, sums[2]);
+        sums[3] += size;
+        sums[4] = fma(size, pair.centre, sums[4]);
+        sums[5] = fma(size, second, sums[5]);
+        at.advance(PAIR_BLOCK);
+    }
+    sum_columns(sums, part, partial + (index_t)blockIdx.x * MOMENTS);
+}
+
+// One warp a point: its sums over the slices; total, mean less the centre, and variance
+extern "C" __global__ void __launch_bounds__(PAIR_BLOCK)
+    pair_moments_finish_f64(const double* __restrict__ partial, double* __restrict__ total,
+                            double* __restrict__ shift, double* __restrict__ variance, index_t n_slices,
+                            index_t count, index_t first) {
+    const index_t local = (index_t)blockIdx.x * PAIR_WARPS + warp_of();
+    if (local >= count) {
+        return;
+    }
+    double sums[MOMENTS] = {};
+    for (index_t slice = lane_of(); slice < n_slices; slice += WARP) {
+#pragma unroll
+        for (int m = 0; m < MOMENTS; ++m) {
+            sums[m] += partial[(local * n_slices + slice) * MOMENTS + m];
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < MOMENTS; ++m) {
+        sums[m] = warp_sum(sums[m]);
+    }
+    if (lane_of() != 0) {
+        return;
+    }
+    const index_t point = first + local;
+    const bool vanishes = !(sums[0] > 0.0);
+    const double mean = sums[1] / sums[0];
+    const double spread = fma(-mean, sums[1], sums[2]);
+    const double magnitude = fma(mean, fma(mean, sums[3], -2.0 * sums[4]), sums[5]);
+    total[point] = sums[0];
+    shift[point] = vanishes ? quiet_nan() : mean;
+    variance[point] = vanishes ? quiet_nan() : fmax(spread, EPS * magnitude) / sums[0];
+}
+
+// Masses and slopes over all pairs at LEVELS values; those not `wanted` cost nothing. sums[2 l] and
+// sums[2 l + 1] belong to value l.
+__device__ __forceinline__ void sum_tails(const double* __restrict__ packed, const double* __restrict__ own,
+                                          index_t h, const bool (&wanted)[LEVELS], const double (&u)[LEVELS],
+                                          const double (&sign)[LEVELS], double (&sums)[2 * LEVELS]) {
+#pragma unroll
+    for (int m = 0; m < 2 * LEVELS; ++m) {
+        sums[m] = 0.0;
+    }
+    TriangleCursor at(threadIdx.x);
+    for (index_t k = threadIdx.x; k < lower_index(h, 0); k += PAIR_BLOCK) {
+        const Pair pair = pair_of(packed[k], own, h, at.i, at.j);
+#pragma unroll
+        for (int l = 0; l < LEVELS; ++l) {
+            if (wanted[l]) {
+                add_tail(pair, u[l], sign[l], &sums[2 * l], &sums[2 * l + 1]);
+            }
+        }
+        at.advance(PAIR_BLOCK);
+    }
+}
+
+// One block a point and LEVELS rows of y (k, M): sum_ij W_ij s_ij P(N(m_ij, V_ij) <= y)
+extern "C" __global__ void __launch_bounds__(PAIR_BLOCK, PAIR_RESIDENT)
+    pair_cdf_f64(const double* __restrict__ packed, const double* __restrict__ locals,
+                 const double* __restrict__ centre, const double* __restrict__ y, double* __restrict__ out,
+                 index_t h, index_t n_points, index_t first, index_t n_rows) {
+    MF_SHARED(double, part, 2 * LEVELS * PAIR_WARPS);
+    MF_SHARED(double, totals, 2 * LEVELS);
+    const index_t n_groups = (n_rows + LEVELS - 1) / LEVELS;
+    const index_t local = blockIdx.x / n_groups, row = (blockIdx.x % n_groups) * LEVELS,
+                  point = first + local;
+    bool wanted[LEVELS];
+    double u[LEVELS], sign[LEVELS], sums[2 * LEVELS];
+#pragma unroll
+    for (int l = 0; l < LEVELS; ++l) {
+        wanted[l] = row + l < n_rows;
+        u[l] = wanted[l] ? y[(row + l) * n_points + point] - centre[point] : 0.0;
+        sign[l] = 1.0;
+    }
+    sum_tails(packed, locals + local * 3 * h, h, wanted, u, sign, sums);
+    sum_columns(sums, part, totals);
+    if (threadIdx.x % 2 == 0 && threadIdx.x < 2 * LEVELS && row + threadIdx.x / 2 < n_rows) {
+        out[(row + threadIdx.x / 2) * n_points + point] = totals[threadIdx.x]; // its own sum
+    }
+}
+
+// One block a point and LEVELS rows of levels (k, M): quantiles less the point's centre. Thread l keeps the
+// search for level l; all threads sum over pairs for every search that still goes on.
+extern "C" __global__ void __launch_bounds__(PAIR_BLOCK, PAIR_RESIDENT)
+    pair_quantiles_f64(const double* __restrict__ packed, const double* __restrict__ locals,
+                       const double* __restrict__ total, const double* __restrict__ shift,
+                       const double* __restrict__ variance, const double* __restrict__ levels,
+                       double* __restrict__ out, index_t h, index_t n_points, index_t first, index_t n_rows) {
+    MF_SHARED(double, part, 2 * LEVELS * PAIR_WARPS);
+    MF_SHARED(double, at, LEVELS);
+    MF_SHARED(double, signs, LEVELS);
+    MF_SHARED(int, active, LEVELS);
+    const index_t n_groups = (n_rows + LEVELS - 1) / LEVELS;
+    const index_t local = blockIdx.x / n_groups, row = (blockIdx.x % n_groups) * LEVELS,
+                  point = first + local;
+    const int l = threadIdx.x;
+    const bool mine = l < LEVELS && row + l < n_rows;
+    QuantileSearch search = {};
+    if (l < LEVELS) {
+        active[l] = mine && search.start(levels[(row + l) * n_points + point], shift[point], variance[point]);
+        at[l] = search.u;
+        signs[l] = search.sign;
+    }
+    __syncthreads();
+    for (int step = 0; step < 200; ++step) {
+        bool wanted[LEVELS];
+        double u[LEVELS], sign[LEVELS], sums[2 * LEVELS];
+        bool any = false;
+#pragma unroll
+        for (int m = 0; m < LEVELS; ++m) {
+            wanted[m] = active[m] != 0;
+            u[m] = at[m];
+            sign[m] = signs[m];
+            any = any || wanted[m];
+        }
+        if (!any) {
+            break;
+        }
+        sum_tails(packed, locals + local * 3 * h, h, wanted, u, sign, sums);
+#pragma unroll
+        for (int m = 0; m < 2 * LEVELS; ++m) {
+            const double value = warp_sum(sums[m]);
+            if (lane_of() == 0) {
+                part[m * PAIR_WARPS + warp_of()] = value;
+            }
+        }
+        __syncthreads();
+        if (l < LEVELS && active[l]) {
+            double mass = 0.0, slope = 0.0;
+            for (int w = 0; w < PAIR_WARPS; ++w) {
+                mass += part[2 * l * PAIR_WARPS + w];
+                slope += part[(2 * l + 1) * PAIR_WARPS + w];
+            }
+            active[l] = search.step(step, mass / total[point], DENSITY_FACTOR * slope / total[point]);
+            at[l] = search.u;
+        }
+        __syncthreads();
+    }
+    if (mine) {
+        out[(row + l) * n_points + point] = search.sign * search.u;
+    }
+}
+
+// One block a node (local point, u): CDF and density there, into rows 1 and 2 of `nodes` (3, n); row 0 is u
+extern "C" __global__ void __launch_bounds__(PAIR_BLOCK, PAIR_RESIDENT)
+    pair_nodes_f64(const double* __restrict__ packed, const double* __restrict__ locals,
+                   const double* __restrict__ total, const index_t* __restrict__ owners,
+                   double* __restrict__ nodes, index_t h, index_t first, index_t n_nodes) {
+    MF_SHARED(double, part, 2 * PAIR_WARPS);
+    const index_t local = owners[blockIdx.x];
+    const double u = nodes[blockIdx.x];
+    double mass = 0.0, slope = 0.0;
+    TriangleCursor at(threadIdx.x);
+    for (index_t k = threadIdx.x; k < lower_index(h, 0); k += PAIR_BLOCK) {
+        add_tail(pair_of(packed[k], locals + local * 3 * h, h, at.i, at.j), u, 1.0, &mass, &slope);
+        at.advance(PAIR_BLOCK);
+    }
+    mass = block_sum<PAIR_BLOCK>(mass, part);
+    slope = block_sum<PAIR_BLOCK>(slope, part + PAIR_WARPS);
+    if (threadIdx.x == 0) {
+        nodes[n_nodes + blockIdx.x] = mass / total[first + local];
+        nodes[2 * n_nodes + blockIdx.x] = DENSITY_FACTOR * slope / total[first + local];
+    }
+}
+
+__device__ __forceinline__ Node node_at(const double* __restrict__ nodes, index_t n_nodes, index_t k) {
+    return {nodes[k], nodes[n_nodes + k], nodes[2 * n_nodes + k]};
+}
+
+// Errors of n cubics; `left`, `middle` and `right` are (3, n)
+extern "C" __global__ void __launch_bounds__(PAIR_BLOCK)
+    cubic_errors_f64(const double* __restrict__ left, const double* __restrict__ middle,
+                     const double* __restrict__ right, double* __restrict__ errors, index_t n) {
+    for (index_t k = grid_start(); k < n; k += grid_stride()) {
+        errors[k] = cubic_error(node_at(left, n, k), node_at(middle, n, k), node_at(right, n, k));
+    }
+}
+
+// Draws less the centres at `levels` (k, M) for `count` points from `first` on. The intervals of a point,
+// `edges[local]` up to `edges[local + 1]`, are in order of u; `left` and `right` are (3, n).
+extern "C" __global__ void __launch_bounds__(PAIR_BLOCK, PAIR_RESIDENT)
+    pair_invert_f64(const index_t* __restrict__ edges, const double* __restrict__ left,
+                    const double* __restrict__ right, const double* __restrict__ levels,
+                    double* __restrict__ out, index_t n, index_t n_points, index_t first, index_t count,
+                    index_t n_rows) {
+    for (index_t e = grid_start(); e < count * n_rows; e += grid_stride()) {
+        const index_t local = e % count, place = e / count * n_points + first + local;
+        const double level = levels[place];
+        index_t low = edges[local],
+                high = edges[local + 1] - 1; // the first interval that ends at `level` or above
+        while (low < high) {
+            const index_t middle = low + (high - low) / 2;
+            if (right[n + middle] < level) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        out[place] = invert_cubic(level, node_at(left, n, low), node_at(right, n, low));
+    }
+}
+
+// One block a point: |F_i| sqrt(N_i(y)) over the largest of them, into `amplitudes` (count, h), and its log
+extern "C" __global__ void __launch_bounds__(DENSITY_BLOCK)
+    density_amplitudes_f64(const double* __restrict__ log_norms, const double* __restrict__ means,
+                           const double* __restrict__ variances, const double* __restrict__ y,
+                           double* __restrict__ amplitudes, double* __restrict__ largest, index_t h,
+                           index_t n_points, index_t first) {
+    MF_SHARED(double, part, DENSITY_WARPS);
+    const index_t point = first + blockIdx.x;
+    double* own = amplitudes + (index_t)blockIdx.x * h;
+    double top = -infinity();
+    for (index_t i = threadIdx.x; i < h; i += DENSITY_BLOCK) {
+        const double gap = y[point] - means[i * n_points + point], v = variances[i * n_points + point];
+        // log(2 pi) / 4 = 0.4594692666023363
+        const double value = log_norms[i] - 0.25 * (gap / v * gap + log(v)) - 0.4594692666023363;
+        own[i] = value;
+        top = fmax(top, value);
+    }
+    top = block_max<DENSITY_BLOCK>(top, part);
+    for (index_t i = threadIdx.x; i < h; i += DENSITY_BLOCK) { // the entries this thread wrote
+        own[i] = top > -infinity() ? exp(own[i] - top) : 0.0;
+    }
+    if (threadIdx.x == 0) {
+        largest[blockIdx.x] = top;
+    }
+}
+
+// One block for DENSITY_POINTS points: log |F^T a|^2; `directions` (h, r) has rows F_i / |F_i|. Lanes are
+// columns of F, warps take rows in turn.
+extern "C" __global__ void __launch_bounds__(DENSITY_BLOCK)
+    pair_log_density_f64(const double* __restrict__ directions, const double* __restrict__ amplitudes,
+                         const double* __restrict__ largest, double* __restrict__ out, index_t h,
+                         index_t rank, index_t first, index_t count) {
+    MF_SHARED(double, part, DENSITY_POINTS* DENSITY_BLOCK);
+    const int lane = lane_of(), warp = warp_of();
+    const index_t start = (index_t)blockIdx.x * DENSITY_POINTS;
+    double square_sum = 0.0; // of the point start + warp, for the first DENSITY_POINTS warps
+    for (index_t column = 0; column < rank; column += WARP) {
+        double sums[DENSITY_POINTS] = {};
+        for (index_t i = warp; i < h; i += DENSITY_WARPS) {
+            const double direction = column + lane < rank ? directions[i * rank + column + lane] : 0.0;
+#pragma unroll
+            for (int p = 0; p < DENSITY_POINTS; ++p) {
+                if (start + p < count) {
+                    sums[p] = fma(direction, amplitudes[(start + p) * h + i], sums[p]);
+                }
+            }
+        }
+#pragma unroll
+        for (int p = 0; p < DENSITY_POINTS; ++p) {
+            part[(p * DENSITY_WARPS + warp) * WARP + lane] = sums[p];
+        }
+        __syncthreads();
+        if (warp < DENSITY_POINTS) {
+            double amplitude = 0.0;
+            for (int w = 0; w < DENSITY_WARPS; ++w) {
+                amplitude += part[(warp * DENSITY_WARPS + w) * WARP + lane];
+            }
+            square_sum = fma(amplitude, amplitude, square_sum);
+        }
+        __syncthreads();
+    }
+    square_sum = warp_sum(square_sum);
+    if (lane == 0 && warp < DENSITY_POINTS && start + warp < count) {
+        const double log_square = square_sum > 0.0 ? log(square_sum) : -infinity();
+        out[first + start + warp] = 2.0 * largest[start + warp] + log_square;
+    }
+}
+
+// ---- several points together ----
+// Squared norm of the row n of a factor, L^-1 of a residual, and log |L|; NaN where L is no factor
+template <typename Rows>
+__device__ __forceinline__ void whitened_norms(const Rows& factor, int n, double* part, double* square_norm,
+                                               double* log_det) {
+    double norm = 0.0, logs = 0.0;
+    for (int a = threadIdx.x; a < n; a += JOINT_BLOCK) {
+        const double z = factor.row(n)[a], pivot = factor.row(a)[a];
+        norm = fma(z, z, norm);
+        logs += pivot > 0.0 ? log(pivot) : quiet_nan();
+    }
+    *square_norm = block_sum<JOINT_BLOCK>(norm, part);
+    *log_det = block_sum<JOINT_BLOCK>(logs, part + JOINT_BLOCK / WARP);
+}
+
+// log |C_i| and log N_i(y) from the factor of C_i, whose row n is L^-1 (y - mu_i)
+template <typename Rows>
+__device__ __forceinline__ void finish_single(const Rows& factor, int n, index_t i, double* part,
+                                              double* __restrict__ log_dets,
+                                              double* __restrict__ log_densities) {
+    double square_norm, log_det;
+    whitened_norms(factor, n, part, &square_norm, &log_det);
+    if (threadIdx.x == 0) {
+        log_dets[i] = 2.0 * log_det;
+        log_densities[i] = -0.5 * square_norm - log_det - 0.9189385332046727 * n; // log(2 pi) / 2
+    }
+}
+
+// 2 W_ij s_ij (m_ij, 1) into `out` (n + 1), from the factor of S = C_i + C_j, whose row n is L^-1 d with
+// d = mu_i - mu_j: log s_ij = (log|C_i| + log|C_j|) / 4 - log|S / 2| / 2 - d^T S^-1 d / 4 and
+// m_ij = mu_j + C_j S^-1 d. `rest` and `solved` hold n doubles of shared memory each.
+template <typename Rows>
+__device__ __forceinline__ void
+finish_pair(const Rows& factor, int n, index_t i, index_t j, double* part, double* rest, double* solved,
+            const double* __restrict__ pair_weights, const double* __restrict__ means,
+            const double* __restrict__ covariances, const double* __restrict__ log_dets, index_t h,
+            double* __restrict__ out) {
+    double square_norm, log_det;
+    whitened_norms(factor, n, part, &square_norm, &log_det);
+    // log(2) / 2 = 0.34657359027997264
+    const double exponent =
+        0.25 * (log_dets[i] + log_dets[j] - square_norm) - log_det + 0.34657359027997264 * n;
+    const double weight = 2.0 * pair_weights[i * h + j] * exp(exponent);
+    for (int a = threadIdx.x; a < n; a += JOINT_BLOCK) {
+        rest[a] = factor.row(n)[a];
+    }
+    __syncthreads();
+    for (int a = n - 1; a >= 0; --a) {
+        const double value = rest[a] / factor.row(a)[a];
+        for (int b = threadIdx.x; b < a; b += JOINT_BLOCK) {
+            rest[b] = fma(-factor.row(a)[b], value, rest[b]);
+        }
+        if (threadIdx.x == 0) {
+            solved[a] = value;
+        }
+        __syncthreads();
+    }
+    for (int a = warp_of(); a < n; a += JOINT_BLOCK / WARP) {
+        double sum = 0.0;
+        for (int b = lane_of(); b < n; b += WARP) {
+            sum = fma(covariances[(j * n + a) * n + b], solved[b], sum);
+        }
+        sum = warp_sum(sum);
+        if (lane_of() == 0) {
+            out[a] = weight * (means[j * n + a] + sum);
+        }
+    }
+    if (threadIdx.x == 0) {
+        out[n] = weight;
+    }
+}
+
+// One block a Gaussian: log_dets (h,) and log_densities (h,), NaN where C_i is not positive definite. Dynamic
+// shared memory: n (n + 1) / 2 + n doubles.
+extern "C" __global__ void __launch_bounds__(JOINT_BLOCK, PAIR_RESIDENT)
+    joint_singles_f64(const double* __restrict__ means, const double* __restrict__ covariances,
+                      const double* __restrict__ y, double* __restrict__ log_dets,
+                      double* __restrict__ log_densities, int n) {
+    MF_DYN_SMEM(double, memory);
+    MF_SHARED(double, inverses, PANEL);
+    MF_SHARED(double, part, 2 * JOINT_BLOCK / WARP);
+    const PackedRows factor = {memory};
+    const index_t i = blockIdx.x;
+    for (int a = warp_of(); a <= n; a += JOINT_BLOCK / WARP) {
+        for (int b = lane_of(); b <= a && b < n; b += WARP) {
+            factor.row(a)[b] = a < n ? covariances[(i * n + a) * n + b] : y[b] - means[i * n + b];
+        }
+    }
+    __syncthreads();
+    factor_packed<JOINT_BLOCK>(factor, n, inverses);
+    finish_single(factor, n, i, part, log_dets, log_densities);
+}
+
+// One block a pair (i, j < i), `first + blockIdx.x` counting rows of the strict lower triangle; `out`
+// (pairs, n + 1). Dynamic shared memory: n (n + 1) / 2 + 3 n doubles.
+extern "C" __global__ void __launch_bounds__(JOINT_BLOCK, PAIR_RESIDENT)
+    joint_pairs_f64(const double* __restrict__ pair_weights, const double* __restrict__ means,
+                    const double* __restrict__ covariances, const double* __restrict__ log_dets,
+                    double* __restrict__ out, index_t h, int n, index_t first) {
+    MF_DYN_SMEM(double, memory);
+    MF_SHARED(double, inverses, PANEL);
+    MF_SHARED(double, part, 2 * JOINT_BLOCK / WARP);
+    const PackedRows factor = {memory};
+    double* rest = factor.row(n) + n;
+    const index_t pair = first + blockIdx.x, i = lower_row(pair) + 1, j = pair - lower_index(i - 1, 0);
+    for (int a = warp_of(); a <= n; a += JOINT_BLOCK / WARP) {
+        for (int b = lane_of(); b <= a && b < n; b += WARP) {
+            const index_t place = a < n ? (index_t)a * n + b : b;
+            factor.row(a)[b] = a < n ? covariances[i * n * n + place] + covariances[j * n * n + place]
+                                     : means[i * n + place] - means[j * n + place];
+        }
+    }
+    __syncthreads();
+    factor_packed<JOINT_BLOCK>(factor, n, inverses);
+    finish_pair(factor, n, i, j, part, rest, rest + n, pair_weights, means, covariances, log_dets, h,
+                out + (index_t)blockIdx.x * (n + 1));
+}
+
+// Above the limit of shared memory a library factors bordered matrices (n + 1, n + 1): C_i or C_i + C_j with the
+// residual as last row, below a corner so large that its own pivot cannot fail.
+constexpr double CORNER = 1e300;
+
+// Bordered C_i, of the Gaussians from `first` on
+extern "C" __global__ void __launch_bounds__(JOINT_BLOCK)
+    joint_border_singles_f64(const double* __restrict__ means, const double* __restrict__ covariances,
+                             const double* __restrict__ y, double* __restrict__ out, index_t n, index_t first,
+                             index_t count) {
+    const index_t side = n + 1;
+    for (index_t e = grid_start(); e < count * side * side; e += grid_stride()) {
+        const index_t i = first + e / (side * side), a = e / side % side, b = e % side;
+        const index_t k = min(a, b); // a place on the border
+        out[e] =
+            a < n && b < n ? covariances[(i * n + a) * n + b] : (k < n ? y[k] - means[i * n + k] : CORNER);
+    }
+}
+
+// Bordered C_i + C_j, of the pairs from `first` on
+extern "C" __global__ void __launch_bounds__(JOINT_BLOCK)
+    joint_border_pairs_f64(const double* __restrict__ means, const double* __restrict__ covariances,
+                           double* __restrict__ out, index_t n, index_t first, index_t count) {
+    const index_t side = n + 1;
+    for (index_t e = grid_start(); e < count * side * side; e += grid_stride()) {
+        const index_t pair = first + e / (side * side), a = e / side % side, b = e % side;
+        const index_t i = lower_row(pair) + 1, j = pair - lower_index(i - 1, 0), k = min(a, b);
+        out[e] = a < n && b < n ? covariances[(i * n + a) * n + b] + covariances[(j * n + a) * n + b]
+                                : (k < n ? means[i * n + k] - means[j * n + k] : CORNER);
+    }
+}
+
+// `joint_singles_f64` from the factors (count, n + 1, n + 1) of the Gaussians from `first` on
+extern "C" __global__ void __launch_bounds__(JOINT_BLOCK)
+    joint_finish_singles_f64(const double* __restrict__ factors, double* __restrict__ log_dets,
+                             double* __restrict__ log_densities, int n, index_t first) {
+    MF_SHARED(double, part, 2 * JOINT_BLOCK / WARP);
+    const index_t side = n + 1;
+    const DenseRows factor = {factors + (index_t)blockIdx.x * side * side, side};
+    finish_single(factor, n, first + blockIdx.x, part, log_dets, log_densities);
+}
+
+// `joint_pairs_f64` from the factors (pairs, n + 1, n + 1). Dynamic shared memory: 2 n doubles.
+extern "C" __global__ void __launch_bounds__(JOINT_BLOCK)
+    joint_finish_pairs_f64(const double* __restrict__ factors, const double* __restrict__ pair_weights,
+                           const double* __restrict__ means, const double* __restrict__ covariances,
+                           const double* __restrict__ log_dets, double* __restrict__ out, index_t h, int n,
+                           index_t first) {
+    MF_DYN_SMEM(double, rest);
+    MF_SHARED(double, part, 2 * JOINT_BLOCK / WARP);
+    const index_t side = n + 1;
+    const DenseRows factor = {factors + (index_t)blockIdx.x * side * side, side};
+    const index_t pair = first + blockIdx.x, i = lower_row(pair) + 1, j = pair - lower_index(i - 1, 0);
+    finish_pair(factor, n, i, j, part, rest, rest + n, pair_weights, means, covariances, log_dets, h,
+                out + (index_t)blockIdx.x * side);
+}
+
+// One block a row i from `first_row` on: adds the pairs `first_pair` to `last_pair` of that row, in order, to
+// sums (h, n + 1). A row's sum is the same wherever the pairs are cut.
+extern "C" __global__ void __launch_bounds__(JOINT_BLOCK)
+    joint_accumulate_f64(const double* __restrict__ pairs, double* __restrict__ sums, index_t n,
+                         index_t first_row, index_t first_pair, index_t last_pair) {
+    const index_t i = first_row + blockIdx.x, row = lower_index(i - 1, 0);
+    const index_t begin = max(row, first_pair), end = min(row + i, last_pair);
+    for (index_t a = threadIdx.x; a <= n; a += JOINT_BLOCK) {
+        double sum = sums[i * (n + 1) + a];
+        for (index_t pair = begin; pair < end; ++pair) {
+            sum += pairs[(pair - first_pair) * (n + 1) + a];
+        }
+        sums[i * (n + 1) + a] = sum;
+    }
+}

@@ -1,0 +1,181 @@
+"""Expand, compile, cache and launch the CUDA sources.
+
+`load` pastes the includes of a source in place, since CuPy's disk cache sees only the text it is given, and
+compiles one instance for each set of macros. Entries are ``extern "C"``: every CuPy caches plain names on disk.
+Instances live as long as Python, one for each device: a module belongs to the device it was loaded on.
+
+Where the wheel was built with ``MF_BUILD_FATBIN``, an instance's binary lies beside its source and is loaded if it
+holds an image for the card.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import BackendUnavailableError
+
+try:
+    import cupy
+except ImportError as error:
+    _cause = (str(error).strip() or "no message").splitlines()[0]
+    raise BackendUnavailableError(
+        "the GPU backend needs CuPy and the CUDA driver: pip install 'maskerade_fast[cuda12]' or "
+        f"'maskerade_fast[cuda13]', whichever CUDA the driver supports ({_cause})"
+    ) from error
+
+__all__ = ["DeviceLimits", "Kernel", "device_limits", "device_of", "expand", "load", "source_folder"]
+
+DEFAULT_SHARED = 48 * 1024  # bytes a block may have without being asked for
+SYNCHRONISE = "MASKERADE_FAST_SYNC_LAUNCHES"  # environment: wait after each launch, so that a fault names its kernel
+
+
+def _require_device() -> None:
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendUnavailableError(f"no CUDA device can be used: {error}") from error
+    if count == 0:
+        raise BackendUnavailableError("no CUDA device can be used: the driver shows none (CUDA_VISIBLE_DEVICES?)")
+
+
+_require_device()
+
+
+class DeviceLimits(NamedTuple):
+    """What launch shapes depend on."""
+
+    shared_bytes: int
+    """Most shared memory a block may ask for."""
+    multiprocessors: int
+    capability: int
+    """Compute capability without its point: 90 for 9.0."""
+
+
+def device_limits() -> DeviceLimits:
+    """Limits of the current device."""
+    return _limits_of(cupy.cuda.runtime.getDevice())
+
+
+@functools.cache
+def _limits_of(device: int) -> DeviceLimits:
+    card = cupy.cuda.Device(device)
+    attributes = card.attributes
+    return DeviceLimits(
+        int(attributes["MaxSharedMemoryPerBlockOptin"]),
+        int(attributes["MultiProcessorCount"]),
+        int(card.compute_capability),
+    )
+
+
+def device_of(*arrays: Any) -> Any:
+    """The device `arrays` live on, for a ``with`` statement: what is made and launched in it stays there.
+
+    None counts for nothing. ValueError if the arrays live on several devices.
+    """
+    devices = sorted({array.device.id for array in arrays if array is not None})
+    if len(devices) > 1:
+        raise ValueError(f"arrays live on devices {devices}, expected one; copy them with cupy.cuda.Device(k)")
+    return cupy.cuda.Device(devices[0]) if devices else cupy.cuda.Device()
+
+
+class Kernel:
+    """One entry of a compiled source, on the device that was current at `load`."""
+
+    def __init__(self, name: str, raw: Any) -> None:
+        self.name = name
+        self.raw = raw
+        self._allowed = DEFAULT_SHARED
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int = 0
+    ) -> None:
+        """Launch on the current stream.
+
+        `args` are CuPy arrays or NumPy scalars of the exact C type, ``np.int64(n)`` for ``index_t``: Python numbers
+        raise, since their width would be a guess. Wherever the environment has ``MASKERADE_FAST_SYNC_LAUNCHES`` the
+        call waits for the kernel, and its failure is raised here with the kernel's name.
+        """
+        for k, arg in enumerate(args):
+            if not isinstance(arg, (cupy.ndarray, np.generic)):
+                kind = type(arg).__name__
+                raise TypeError(f"argument {k} of {self.name}: {kind}, expected a CuPy array or a NumPy scalar")
+        if shared_mem > self._allowed:
+            self.raw.max_dynamic_shared_size_bytes = shared_mem
+            self._allowed = shared_mem
+        self.raw(grid, block, args, shared_mem=shared_mem)
+        if os.environ.get(SYNCHRONISE):
+            try:
+                cupy.cuda.get_current_stream().synchronize()
+            except cupy.cuda.runtime.CUDARuntimeError as error:
+                raise RuntimeError(f"kernel {self.name}, grid {grid}, block {block}: {error}") from error
+
+
+def load(source: str, entry: str, **defines: int) -> Kernel:
+    """Entry `entry` of ``kernels/<source>.cu`` compiled with the macros `defines`, for the current device."""
+    return _kernel(cupy.cuda.runtime.getDevice(), source, entry, tuple(sorted(defines.items())))
+
+
+@functools.cache
+def _kernel(device: int, source: str, entry: str, defines: tuple[tuple[str, int], ...]) -> Kernel:
+    return Kernel(entry, _module(device, source, defines).get_function(entry))
+
+
+@functools.cache
+def _module(device: int, source: str, defines: tuple[tuple[str, int], ...]) -> Any:
+    folder = source_folder()
+    binary = folder / (instance_name(source, defines) + ".fatbin")
+    if binary.is_file():
+        module = cupy.RawModule(path=str(binary))
+        try:
+            module.compile()
+        except cupy.cuda.driver.CUDADriverError:
+            pass  # no image for this card
+        else:
+            return module
+    options = ("-std=c++17", *(f"-D{name}={value}" for name, value in defines))
+    return cupy.RawModule(code=expand(folder / f"{source}.cu"), options=options)
+
+
+def instance_name(source: str, defines: tuple[tuple[str, int], ...]) -> str:
+    """Name of a compiled instance; CMakeLists.txt forms the same one."""
+    return "-".join([source, *(f"{name}_{value}" for name, value in sorted(defines))])
+
+
+@functools.cache
+def source_folder() -> Path:
+    """The folder of the CUDA sources: beside the package's modules in a wheel, one level up in a checkout."""
+    package = Path(__file__).parents[2]
+    candidates = [package / "kernels", package.parent / "kernels"]
+    for folder in candidates:
+        if (folder / "common.cuh").is_file():
+            return folder
+    raise BackendUnavailableError(f"the CUDA sources are missing, looked in {' and '.join(map(str, candidates))}")
+
+
+def expand(path: Path) -> str:
+    """Text of a source with each ``#include "x.cuh"`` replaced by that file, once; ``#line`` marks name the files."""
+    return "".join(_expanded(path, set()))
+
+
+_INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
+
+
+def _expanded(path: Path, seen: set[Path]) -> list[str]:
+    seen.add(path)
+    lines = [f'#line 1 "{path.name}"\n']
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1):
+        include = _INCLUDE.match(line)
+        if include is None:
+            lines.append("\n" if line.strip() == "#pragma once" else line)
+            continue
+        other = path.parent / include[1]
+        if other not in seen:
+            lines += _expanded(other, seen)
+        lines.append(f'#line {number + 1} "{path.name}"\n')
+    return lines

@@ -1,0 +1,110 @@
+"""What the kernels on mixtures read: arrays in float64, points by axis, phase tables, and batches in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from ..._checks import Array
+from ..._memory import FREE_SHARE
+from ...backends import to_host
+from ._loader import load
+
+BLOCK = 256  # threads, as in kernels/gram.cu and kernels/cholesky.cu
+_GRID = 2**30  # most blocks of a grid-stride launch
+
+
+class Mixtures(NamedTuple):
+    """The arrays of a batch in float64, with the offsets on both sides of the bus."""
+
+    offsets: Array
+    edges: np.ndarray[Any, np.dtype[np.int64]]
+    """Offsets on the host."""
+    weights: Array
+    means: Array
+    scales: Array
+    per_axis: bool
+
+    @property
+    def n_phases(self) -> int:
+        return int(self.means.shape[1]) if self.per_axis else 1
+
+    def kernel(self, source: str, entry: str, **defines: int) -> Any:
+        return load(source, entry, MF_PER_AXIS=int(self.per_axis), **defines)
+
+
+def mixtures_of(offsets: Array, weights: Array, means: Array, scales: Array, per_axis: bool) -> Mixtures:
+    """The arrays of a GMMBatch as the kernels read them."""
+    edges = np.asarray(to_host(offsets), dtype=np.int64)
+    return Mixtures(native(offsets, np.int64), edges, native(weights), native(means), native(scales), per_axis)
+
+
+def native(array: Any, dtype: Any = np.float64) -> Array:
+    """`array` on the current device, C-contiguous, in the type the kernels are compiled for."""
+    return cupy.ascontiguousarray(cupy.asarray(array, dtype=dtype))
+
+
+def points_by_axis(X: Array) -> Array:
+    """Points (N, D) as (D, N)."""
+    return cupy.ascontiguousarray(native(X).T)
+
+
+def phase_tables(mixtures: Mixtures, points: Array, origin: Array, start: int, stop: int) -> Array:
+    """Cosines and sines of the components of mixtures ``start : stop`` at `points` (D, N): (count, phases, 2, N)."""
+    first = int(mixtures.edges[start])
+    count = int(mixtures.edges[stop]) - first
+    n_dims, n_points = points.shape
+    tables: Array = cupy.empty((count, mixtures.n_phases, 2, n_points))
+    blocks = grid_for(count * mixtures.n_phases * n_points, BLOCK)
+    sizes = (np.int64(first), np.int64(count), np.int32(n_points), np.int32(n_dims))
+    if blocks:
+        args = (mixtures.means, points, origin, tables, *sizes)
+        mixtures.kernel("gram", "phase_tables_f64")((blocks,), (BLOCK,), args)
+    return tables
+
+
+def diagonal_levels(mixtures: Mixtures, noise: Array) -> Array:
+    """k(0), and mean and largest entry of k(0) + noise: (B, 3)."""
+    n_mixtures = len(mixtures.edges) - 1
+    levels: Array = cupy.empty((n_mixtures, 3))
+    args = (mixtures.weights, mixtures.offsets, noise, levels, np.int64(len(noise)), np.int32(noise.shape[1]))
+    mixtures.kernel("gram", "diagonal_levels_f64")((n_mixtures,), (32,), args)
+    return levels
+
+
+def checked_bound(each: int, max_bytes: int | None, what: str) -> int:
+    """Bytes the working memory may have: `max_bytes`, else half of what is free on the device and in CuPy's pool.
+
+    MemoryError if `each`, the working memory of one matrix, is more.
+    """
+    if max_bytes is None:
+        free, _ = cupy.cuda.Device().mem_info
+        bound = int(FREE_SHARE * (free + cupy.get_default_memory_pool().free_bytes()))
+        origin = f"{bound}, half of the device's free memory"
+    else:
+        bound, origin = max_bytes, f"max_bytes={max_bytes}"
+    if each > bound:
+        raise MemoryError(f"{what} needs {each} bytes, more than {origin}; pass a larger max_bytes")
+    return bound
+
+
+def grid_for(items: int, per_block: int) -> int:
+    """Blocks of a grid-stride launch over `items`."""
+    return min(-(-items // per_block), _GRID)
+
+
+def chunks(edges: Any, each: int, per_component: int, bound: int) -> Iterator[tuple[int, int]]:
+    """Consecutive mixtures whose working memory, `each` bytes and some a component, stays within `bound`.
+
+    At least one mixture a chunk: the caller has made sure that any one fits.
+    """
+    start, n_mixtures = 0, len(edges) - 1
+    cost = each * np.arange(n_mixtures + 1) + per_component * np.asarray(edges, dtype=np.int64)
+    while start < n_mixtures:
+        stop = int(np.searchsorted(cost, cost[start] + bound, side="right")) - 1
+        stop = max(stop, start + 1)
+        yield start, stop
+        start = stop

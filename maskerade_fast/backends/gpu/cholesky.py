@@ -1,0 +1,94 @@
+"""Cholesky factors of given matrices: the rule of failure, and the retries with a diagonal shift.
+
+A factorisation failed if a pivot is at most N eps max diag, or not finite: below that all its digits are rounding.
+"""
+
+from __future__ import annotations
+
+import cupy
+import numpy as np
+
+from ..._checks import Array
+from ._blocked import EPS, RETRIES, WIDTH, factor, lower_factor, padded, shift_of
+from ._loader import device_of
+from ._mixtures import native
+
+__all__ = ["cholesky"]
+
+CHUNK_BYTES = 256 * 2**20  # block columns at a time, or those of one matrix
+
+
+def cholesky(matrices: Array, jitter: float = 0.0) -> tuple[Array, Array, Array]:
+    """Lower Cholesky factors of a batch, with the failure and jitter rules of `log_likelihood`.
+
+    Parameters
+    ----------
+    matrices : array, shape (B, N, N)
+        Symmetric; the lower triangles are read and nothing is written.
+    jitter : float
+        Largest diagonal shift allowed, as a fraction of the mean diagonal; 0: none is tried.
+
+    Returns
+    -------
+    L : array, shape (B, N, N)
+        NaN in the lower triangle of a matrix whose `info` is not 0.
+    info : array of int32, shape (B,)
+        0, or the first k whose pivot is at most N eps max diag, or not finite.
+    shift : array, shape (B,)
+        Diagonal shift of each factor.
+    """
+    return factored(matrices, jitter, WIDTH)
+
+
+def factored(matrices: Array, jitter: float, width: int) -> tuple[Array, Array, Array]:
+    """`cholesky` by blocks of `width` columns."""
+    with device_of(matrices):
+        given = native(matrices)
+        out = cupy.zeros(given.shape)
+        info = cupy.zeros(len(given), dtype=np.int32)
+        shift = cupy.zeros(len(given))
+        if given.size:
+            at_a_time = max(1, CHUNK_BYTES // (8 * padded(given.shape[1]) ** 2))
+            for start in range(0, len(given), at_a_time):
+                stop = start + at_a_time
+                _factor_batch(given[start:stop], jitter, width, out[start:stop], info[start:stop], shift[start:stop])
+        dtype = matrices.dtype
+        return out.astype(dtype, copy=False), info, shift.astype(dtype, copy=False)
+
+
+def _factor_batch(given: Array, jitter: float, width: int, out: Array, info: Array, shift: Array) -> None:
+    """Factors of a few matrices; those that fail are tried again one by one."""
+    diagonals = cupy.diagonal(given, axis1=1, axis2=2)
+    waiting = [slice(0, len(given))]
+    for attempt in range(RETRIES + 1 if jitter else 1):
+        failed = []
+        for part in waiting:
+            shift[part] = shift_of(attempt, jitter) * diagonals[part].mean(axis=1)
+            codes = _factor_slice(given[part], shift[part], width, out[part])
+            info[part] = codes
+            failed += [slice(b, b + 1) for b in part.start + np.flatnonzero(codes.get())]
+        waiting = failed
+    lower = cupy.tri(given.shape[1], dtype=bool)
+    for part in waiting:
+        shift[part] = 0.0
+        out[part] = cupy.where(lower, cupy.nan, 0.0)
+
+
+def _factor_slice(given: Array, shift: Array, width: int, out: Array) -> Array:
+    """Factors of matrices shifted by `shift` into `out`; returns info."""
+    count, n_points, _ = given.shape
+    n = padded(n_points)
+    largest = cupy.diagonal(given, axis1=1, axis2=2).max(axis=1) + shift
+
+    def fill(c0: int, columns: int) -> Array:
+        block: Array = cupy.zeros((count, n - c0, columns))
+        block[:, : n_points - c0, : n_points - c0] = given[:, c0:, c0 : c0 + columns]
+        diagonal = cupy.arange(columns)
+        padding = diagonal >= n_points - c0
+        block[:, diagonal, diagonal] = cupy.where(padding, 1.0, block[:, diagonal, diagonal] + shift[:, None])
+        return block
+
+    factors = factor(fill, count, n_points, n_points * EPS * largest, width, with_y=False)
+    for b in range(count):
+        out[b] = cupy.tril(lower_factor(factors.blocks, b, n_points))
+    return factors.info

@@ -1,0 +1,284 @@
+"""Distances between all pairs of mixtures, as squared MMDs of their atoms (MATH.md section 2).
+
+An atom is a point of R^P, P = 2 D, the scaled mean followed by the scaled scale of one component. Both
+distances are
+
+    d(a, b) = c(a, b) - c(a, a)/2 - c(b, b)/2,    c(a, b) = sum_ij w_i w'_j g(p_i, q_j),
+
+with g = ||p - q|| for the energy distance and g = -2 <N(p), N(q)> for the Gaussian MMD.
+
+A block of threads has a tile of whole mixtures of a, a thread for each component with its atom in registers, and
+walks over 16 mixtures of b staged in shared memory (kernels/distances.cuh). The terms of a pair are added in one
+order wherever it lies in a batch, so chunks change no bit, and c(a, a) repeats that order, so that d of equal
+mixtures is exactly 0. Gradients are summed over 32 mixtures of b at a time into slots, which are then added in order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from copy import copy
+from typing import Any
+
+import cupy
+import numpy as np
+
+from ..._checks import Array
+from ...backends import to_host
+from ._loader import Kernel, device_of, load
+
+__all__ = ["pairwise_distance", "pairwise_distance_vjp", "prepare_atoms"]
+
+# As in kernels/distances.cuh and distances.cu
+TILE_A = 128
+TILE_B = 16
+_WINDOW = 32
+_N_DATA = 3  # columns of Atoms.data before the features
+_VALUE_AXES = 18  # axes up to which a kernel is compiled for their number
+
+SLOT_BYTES = 32 * 2**20  # partial sums kept at a time: what stays in the L2 cache of a large card
+_LARGEST_MIXED = 1e18  # the square of a sum of two coordinates is still a float32
+
+
+class Atoms:
+    """One batch of mixtures, ready for `pairwise_distance`; made by `prepare_atoms`."""
+
+    def __init__(
+        self, offsets: Array, weights: Array, points: Array, n_reflect: int, bandwidth: float, mass_correction: bool
+    ) -> None:
+        on_host = np.asarray(to_host(offsets), dtype=np.int64)
+        self.offsets, self.weights, self.points = native(offsets, np.int64), native(weights), native(points)
+        self.n_reflect, self.bandwidth, self.mass_correction = n_reflect, bandwidth, mass_correction
+        self.mixed = False
+        self.starts: Array = cupy.asarray(tile_starts(on_host))
+        self.data: Array = cupy.zeros((len(on_host) - 1, _N_DATA))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def n_dims(self) -> int:
+        return int(self.points.shape[1]) // 2
+
+    @property
+    def n_tiles(self) -> int:
+        return len(self.starts) - 1
+
+    def kernel(self, source: str, entry: str, mixed: bool = False) -> Kernel:
+        """An entry compiled for the number of axes and the distance of these atoms."""
+        form = 2 * (self.bandwidth > 0.0) + (self.n_reflect > 0)
+        n_axes = self.n_dims if self.n_dims <= _VALUE_AXES else 0
+        return load(source, entry, MF_D=n_axes, MF_FORM=form, MF_MIXED=int(mixed))
+
+    def fill_self_terms(self) -> None:
+        """The first columns of `data`, in the precision of the distances."""
+        args = (self.offsets, self.weights, self.points, self.starts, self.data)
+        sizes = (
+            np.int32(self.n_dims),
+            np.int32(self.data.shape[1]),
+            np.float64(self.bandwidth),
+            np.int32(self.mass_correction),
+        )
+        if len(self):
+            self.kernel("distances", "self_terms_f64", self.mixed)((self.n_tiles,), (TILE_A,), (*args, *sizes))
+
+
+def prepare_atoms(
+    offsets: Array,
+    weights: Array,
+    points: Array,
+    n_reflect: int = 0,
+    *,
+    bandwidth: float = 0.0,
+    mass_correction: bool = False,
+    features: Array | None = None,
+) -> Any:
+    """Self terms, masses and moments of every mixture, kept with its atoms.
+
+    Parameters
+    ----------
+    offsets : (B + 1,) int64
+        On either side of the bus: tiles are laid out on the host.
+    weights : (J,)
+    points : (J, P)
+        Scaled means, then scaled scales.
+    n_reflect : int
+        The first so many coordinates are taken with both signs: D for reflected mixtures, else 0.
+    bandwidth : float
+        Of the Gaussian MMD; 0 for the energy distance.
+    mass_correction : bool
+        Add (M_a - M_b)(f_a - f_b) to the energy distance.
+    features : (B, F), optional
+        sum_f |features_af - features_bf| is added to the clamped distance.
+
+    Returns
+    -------
+    Atoms
+        For the doors of this backend alone. Holds float64 copies where the arrays are of another type or not
+        contiguous.
+    """
+    if n_reflect not in (0, points.shape[1] // 2):
+        raise ValueError(f"n_reflect: {n_reflect}, expected 0 or {points.shape[1] // 2}, half of the coordinates")
+    with device_of(weights, points, features):
+        atoms = Atoms(offsets, weights, points, n_reflect, float(bandwidth), bool(mass_correction))
+        if features is not None:
+            atoms.data = cupy.concatenate([atoms.data, native(features)], axis=1)
+        atoms.fill_self_terms()
+    return atoms
+
+
+def in_precision(atoms: Any, precision: str) -> Any:
+    """`atoms` for distances in another precision, gradients excepted.
+
+    Parameters
+    ----------
+    atoms
+        From `prepare_atoms`, of an energy distance.
+    precision : {"double", "mixed"}
+        "mixed": terms in float32, of differences of coordinates that are split in two float32 each; sums of 8 terms
+        in float32, the rest in float64. For cards with few float64 units.
+
+    Returns
+    -------
+    Atoms
+        Shares the arrays of `atoms`. Two batches need the same precision. Distances have absolute errors of some
+        1e-7 of the cross term; differences of coordinates below 1e-19 count as 0.
+
+    Raises
+    ------
+    ValueError
+        For another precision; "mixed" for the Gaussian MMD, whose factors leave the range of float32, and for
+        coordinates beyond 1e18.
+    """
+    if precision not in ("double", "mixed"):
+        raise ValueError(f"precision: {precision!r}, expected 'double' or 'mixed'")
+    other = copy(atoms)
+    other.mixed = precision == "mixed"
+    with device_of(atoms.points):
+        if other.mixed and other.bandwidth > 0.0:
+            raise ValueError("precision: 'mixed' is for the energy distance, the Gaussian MMD needs 'double'")
+        if other.mixed and other.points.size and float(cupy.abs(other.points).max()) > _LARGEST_MIXED:
+            raise ValueError(f"precision: 'mixed' needs coordinates up to {_LARGEST_MIXED:g}, some are larger")
+        other.data = other.data.copy()
+        other.fill_self_terms()
+    return other
+
+
+def pairwise_distance(a: Any, b: Any = None) -> Array:
+    """Distance of every mixture of `a` to every one of `b`, clamped at 0, plus the features' terms.
+
+    Parameters
+    ----------
+    a, b
+        From `prepare_atoms`, with equal options. Without `b`: `a` with itself, exactly symmetric, diagonal
+        exactly 0.
+
+    Returns
+    -------
+    (B_a, B_b) float64
+    """
+    return pairwise(a, b, 0, 1.0, 1.0)
+
+
+def pairwise(a: Atoms, b: Atoms | None, power: int, outputscale: float, lengthscale: float) -> Array:
+    """`pairwise_distance` (power 0) or the hyper-kernel of it (power 1, 2) in the same pass."""
+    symmetric = b is None
+    other = a if b is None else b
+    with device_of(a.points, other.points):
+        out: Array = cupy.empty((len(a), len(other)))
+        if out.size == 0:
+            return out
+        sizes = (np.int64(len(other)), np.int32(a.n_dims), np.int32(a.data.shape[1]), np.float64(a.bandwidth))
+        args = (a.offsets, a.weights, a.points, a.data, a.starts, *right_hand_side(other), out, *sizes)
+        kernel = a.kernel("distances", "pairwise_f64", a.mixed)
+        grid = a.n_tiles * -(-len(other) // TILE_B)
+        kernel((grid,), (TILE_A,), (*args, np.int32(symmetric), *parameters(power, outputscale, lengthscale)))
+        return out
+
+
+def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array) -> tuple[Array, Array]:
+    """Gradient of sum(cotangent * pairwise_distance(a, b)) in weights and points of `a`, features left out.
+
+    Where atoms coincide the subgradient 0 is taken; the clamp is against rounding and has no part in it.
+
+    Parameters
+    ----------
+    a, b
+        From `prepare_atoms`.
+    cotangent : (B_a, B_b) float64
+
+    Returns
+    -------
+    weights : (J_a,) float64
+    points : (J_a, P) float64
+    """
+    with device_of(a.points, b.points, cotangent):
+        cotangent = native(cotangent)
+        g_weights, g_points = cupy.zeros(a.weights.shape), cupy.zeros(a.points.shape)
+        if cotangent.size == 0:
+            return g_weights, g_points
+        n_components, n_dims, bandwidth = np.int64(len(a.weights)), np.int32(a.n_dims), np.float64(a.bandwidth)
+        n_b = np.int64(len(b))
+
+        sums = cupy.empty((len(a), 3))
+        columns = (np.int32(a.data.shape[1]), np.int32(b.data.shape[1]))
+        kernel = a.kernel("distances", "cotangent_sums_f64")
+        kernel((len(a),), (TILE_A,), (a.data, b.data, cotangent, sums, n_b, *columns))
+
+        totals = cupy.zeros((1 + 2 * a.n_dims, len(a.weights)))
+        n_windows = -(-len(b) // _WINDOW)
+        slots = slots_for(totals, n_windows)
+        kernel = a.kernel("distances", "pulls_f64")
+        for first in range(0, n_windows, len(slots)):
+            count = min(len(slots), n_windows - first)
+            args = (a.offsets, a.points, a.starts, b.offsets, b.weights, b.points, cotangent, slots)
+            sizes = (n_components, n_b, np.int64(first), np.int32(count), n_dims, bandwidth)
+            kernel((a.n_tiles * count,), (TILE_A,), (*args, *sizes))
+            add_slots(a.kernel("distances", "add_slots_f64"), slots, totals, count)
+
+        kernel = a.kernel("distances", "finish_gradient_f64")
+        args = (a.offsets, a.weights, a.points, sums, totals, g_weights, g_points)
+        sizes = (np.int64(len(a)), n_components, n_dims, bandwidth, np.int32(a.mass_correction))
+        kernel((blocks(len(a.weights)),), (TILE_A,), (*args, *sizes))
+        return g_weights, g_points
+
+
+def native(array: Any, dtype: Any = np.float64) -> Array:
+    """`array` on the current device, C-contiguous, in the type the kernels are compiled for."""
+    return cupy.ascontiguousarray(cupy.asarray(array, dtype=dtype))
+
+
+def tile_starts(offsets: Array) -> Array:
+    """First mixture of each tile, and the end: whole mixtures of TILE_A components together at most, or one larger."""
+    ends = offsets[1:].tolist()
+    starts, stop = [0], 0
+    while stop < len(ends):
+        largest = TILE_A + (ends[stop - 1] if stop else 0)
+        stop = max(stop + 1, bisect_right(ends, largest, lo=stop))
+        starts.append(stop)
+    return np.array(starts, dtype=np.int64)
+
+
+def right_hand_side(b: Atoms) -> tuple[Array, Array, Array, Array]:
+    return b.offsets, b.weights, b.points, b.data
+
+
+def parameters(power: int, outputscale: float, lengthscale: float) -> tuple[Any, ...]:
+    """The hyper-kernel's arguments of a kernel."""
+    return np.int32(power), np.float64(outputscale), np.float64(-1.0 / lengthscale**2)
+
+
+def slots_for(totals: Array, wanted: int) -> Array:
+    """Room for `wanted` partial sums like `totals`, fewer where they would take more than SLOT_BYTES."""
+    slots: Array = cupy.empty((max(1, min(wanted, SLOT_BYTES // totals.nbytes)), *totals.shape))
+    return slots
+
+
+def add_slots(kernel: Kernel, slots: Array, totals: Array, count: int) -> None:
+    """Add the first `count` slots to `totals`, one after the other."""
+    args = (slots, totals, np.int32(count), np.int64(totals.size))
+    kernel((blocks(totals.size),), (TILE_A,), args)
+
+
+def blocks(n: int) -> int:
+    """Blocks of a grid-stride loop over n items."""
+    return min(-(-n // TILE_A), 2**16)

@@ -1,0 +1,182 @@
+"""Gaussian process predictions for a batch of mixtures.
+
+Gram matrices and their factors come from `gram` and `cholesky`; then blocks of `gp_solve_f64` solve V = L^-1 K(X, X*)
+for a few test points each, with mean V'z, z = L^-1 y, and latent variance k(0) - |v|^2 on the way. A test point's sums
+are taken in the order of the data alone: its bits depend neither on other points nor on the chunks. Variances come
+from triangular solves: an explicit inverse loses them all where C is ill-conditioned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import cupy
+import numpy as np
+
+from ..._checks import Array
+from ..._memory import FREE_SHARE
+from ._loader import device_of, load
+from ._mixtures import Mixtures, mixtures_of, native
+from .cholesky import cholesky
+from .gram import gram
+
+__all__ = ["predict_gp"]
+
+# As in kernels/gp.cu
+_BLOCK = 256
+_TILE = 32
+_POINTS = 31  # test points that a block solves for
+
+_COLUMNS = 128  # test points that must fit beside one matrix, where there are as many
+
+
+class _Chunk(NamedTuple):
+    """Some mixtures and the factors of their covariances."""
+
+    mixtures: Mixtures
+    factors: Array
+    levels: Array
+    """Largest noise plus diagonal shift of each, (B,)."""
+
+
+def predict_gp(
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    scales: Array,
+    X: Array,
+    y: Array,
+    noise: Array,
+    X_new: Array,
+    *,
+    per_axis: bool,
+    full: bool,
+    jitter: float,
+    max_bytes: int | None,
+) -> tuple[Array, Array, Array | None, Array]:
+    """Latent predictions of a batch, in float64 and returned in the inputs' type.
+
+    Parameters
+    ----------
+    offsets, weights, means, scales : arrays of a GMMBatch: (B + 1,), (J,), (J, D), (J, D)
+    X, y : arrays, shape (N, D) and (N,); N >= 1
+    noise : array, shape (B or 1, N or 1)
+    X_new : array, shape (M, D)
+    per_axis : bool
+        Product over axes of cosines in place of the cosine of the sum.
+    full : bool
+        Also the covariance of all test points.
+    jitter : float
+        Largest diagonal shift allowed, as a fraction of the mean diagonal; 0: none is tried.
+    max_bytes : int or None
+        Bound on the working memory; the results come on top.
+
+    Returns
+    -------
+    mean, variance : arrays, shape (B, M)
+    covariance : array, shape (B, M, M), or None
+    info : array of int32, shape (B,)
+        As in `log_likelihood`; -1 where a variance is negative beyond rounding (it is NaN then).
+
+    Raises
+    ------
+    MemoryError
+        If one matrix and one block of test points need more than `max_bytes`.
+    """
+    with device_of(weights, means, scales, X, y, noise, X_new):
+        n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
+        dtype = np.result_type(*(a.dtype for a in (weights, X, y, X_new)))
+        mean: Array = cupy.full((n_mixtures, n_new), np.nan)
+        variance: Array = cupy.full((n_mixtures, n_new), np.nan)
+        covariance: Array | None = cupy.full((n_mixtures, n_new, n_new), np.nan) if full else None
+        info: Array = cupy.zeros(n_mixtures, dtype=np.int32)
+        mixtures = mixtures_of(offsets, weights, means, scales, per_axis)
+        X, y, noise, X_new = (native(a) for a in (X, y, noise, X_new))
+        height, width = _shape_of_chunks(n_mixtures, n_points, n_new, full, max_bytes)
+        for start, stop in _spans(n_mixtures, height):
+            chunk, info[start:stop] = _factored(mixtures, X, noise, start, stop, jitter)
+            for first, last in _spans(n_new, width):
+                results = (mean[start:stop], variance[start:stop])
+                own = covariance[start:stop] if covariance is not None else None
+                _predict(chunk, X, y, X_new, first, last, *results, own)
+        info[(info == 0) & cupy.isnan(variance).any(axis=1)] = -1
+        mean, variance = (a.astype(dtype, copy=False) for a in (mean, variance))
+        return mean, variance, covariance.astype(dtype, copy=False) if covariance is not None else None, info
+
+
+def _factored(mixtures: Mixtures, X: Array, noise: Array, start: int, stop: int, jitter: float) -> tuple[_Chunk, Array]:
+    """Factors of the mixtures ``start : stop``, and their info."""
+    first, last = int(mixtures.edges[start]), int(mixtures.edges[stop])
+    arrays = (a[first:last] for a in (mixtures.weights, mixtures.means, mixtures.scales))
+    part = mixtures_of(mixtures.edges[start : stop + 1] - first, *arrays, mixtures.per_axis)
+    rows = noise[start:stop] if len(noise) > 1 else noise
+    matrices = gram(part.edges, part.weights, part.means, part.scales, X, None, rows, per_axis=part.per_axis)
+    factors, info, shift = cholesky(matrices, jitter)
+    return _Chunk(part, factors, cupy.ascontiguousarray(rows.max(axis=1) + shift)), info
+
+
+def _predict(
+    chunk: _Chunk,
+    X: Array,
+    y: Array,
+    X_new: Array,
+    first: int,
+    last: int,
+    mean: Array,
+    variance: Array,
+    covariance: Array | None,
+) -> None:
+    """Predictions at the test points ``first : last``, all of them where `covariance` is wanted."""
+    part = chunk.mixtures
+    size, n_points, n_new = len(part.edges) - 1, len(X), last - first
+    batch = (part.edges, part.weights, part.means, part.scales)
+    points, nothing = X_new[first:last], cupy.zeros((1, 1))
+    cross = gram(*batch, X, points, nothing, per_axis=part.per_axis)
+    tiles = -(-n_new // _POINTS)
+    whitened = cupy.empty((size, tiles, n_points))
+    sizes = tuple(np.int64(n) for n in (n_points, n_new, len(X_new), first))
+    components = (part.offsets, part.weights)
+    args = (chunk.factors, y, *components, cross, whitened, mean, variance, *sizes)
+    load("gp", "gp_solve_f64")((size * tiles,), (_BLOCK,), args)
+    if covariance is not None:
+        covariance[...] = gram(*batch, points, None, nothing, per_axis=part.per_axis)
+        side = -(-n_new // _TILE)
+        squares = size * (side * (side + 1) // 2)
+        args = (cross, covariance, np.int64(n_points), np.int64(n_new))
+        load("gp", "gp_covariance_f64")((squares,), (_BLOCK,), args)
+    args = (chunk.factors, *components, chunk.levels, cross, variance, *sizes)  # last: it overwrites V
+    load("gp", "gp_clip_f64")((size * -(-n_new // _TILE),), (_BLOCK,), args)
+    if covariance is not None:
+        diagonal = cupy.arange(n_new)
+        covariance[:, diagonal, diagonal] = variance
+
+
+def _shape_of_chunks(n_mixtures: int, n_points: int, n_new: int, full: bool, max_bytes: int | None) -> tuple[int, int]:
+    """Mixtures and test points of a chunk: as many of both as fit, and rather more points than mixtures."""
+    bound = int(FREE_SHARE * _free_bytes()) if max_bytes is None else max_bytes
+
+    def needed(width: int) -> int:  # a matrix, its factor, and the columns with their whitened targets
+        return 8 * n_points * (2 * n_points + width + -(-width // _POINTS)) + (8 * n_new**2 if full else 0)
+
+    least = n_new if full else min(n_new, _COLUMNS)
+    if n_mixtures and needed(least) > bound:
+        origin = f"max_bytes={bound}" if max_bytes is not None else f"{bound}, half of the free memory"
+        raise MemoryError(
+            f"working memory for one matrix of {n_points} points and {least} test points needs {needed(least)} bytes, "
+            f"more than {origin}; pass a larger max_bytes"
+        )
+    if needed(n_new) <= bound:
+        return max(1, min(n_mixtures, bound // needed(n_new))), max(n_new, 1)
+    rest = bound - needed(0)
+    return 1, max(least, rest // (8 * n_points) * _POINTS // (_POINTS + 1) - 1)
+
+
+def _free_bytes() -> int:
+    """Memory of the device that is free, or kept by CuPy's pool for arrays to come."""
+    return int(cupy.cuda.Device().mem_info[0]) + int(cupy.get_default_memory_pool().free_bytes())
+
+
+def _spans(n: int, step: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, n, step):
+        yield start, min(start + step, n)

@@ -1,0 +1,107 @@
+"""Gram matrices of spectral mixtures by angle addition (MATH.md section 1; kernels/gram.cuh).
+
+Cosines and sines of the phases are tabulated once a component and point, so a pair costs one exponential and a few
+multiply-adds. Phases are kept in turns and to twice the working precision until they are reduced; both they and the
+lags depend on differences of the inputs alone.
+"""
+
+from __future__ import annotations
+
+import cupy
+import numpy as np
+
+from ..._checks import Array
+from ._loader import device_of
+from ._mixtures import (
+    BLOCK,
+    Mixtures,
+    chunks,
+    diagonal_levels,
+    grid_for,
+    mixtures_of,
+    native,
+    phase_tables,
+    points_by_axis,
+)
+
+__all__ = ["gram"]
+
+SPAN = 64  # rows and columns of the square that a block computes
+TABLE_BYTES = 256 * 2**20  # phase tables at a time
+
+
+def gram(
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    scales: Array,
+    X: Array,
+    Y: Array | None,
+    noise: Array,
+    *,
+    per_axis: bool,
+) -> Array:
+    """Gram matrices of a batch, in float64 and returned in the inputs' type.
+
+    Parameters
+    ----------
+    offsets, weights, means, scales : arrays of a GMMBatch: (B + 1,), (J,), (J, D), (J, D)
+    X, Y : arrays, shape (N, D) and (M, D)
+        ``Y=None``: X with itself, N >= 1.
+    noise : array, shape (B or 1, N or 1)
+        Added to the diagonal; not read beside Y.
+    per_axis : bool
+        Product over axes of cosines in place of the cosine of the sum.
+
+    Returns
+    -------
+    K : array, shape (B, N, M)
+    """
+    other = X if Y is None else Y
+    dtype = np.result_type(weights.dtype, X.dtype, other.dtype)
+    with device_of(weights, means, scales, X, Y):
+        out: Array = cupy.empty((len(offsets) - 1, len(X), len(other)))
+        if out.size:
+            mixtures = mixtures_of(offsets, weights, means, scales, per_axis)
+            x = points_by_axis(X)
+            if Y is None:
+                _symmetric(mixtures, x, native(noise), out)
+            else:
+                _rectangular(mixtures, x, points_by_axis(Y), out)
+        return out.astype(dtype, copy=False)
+
+
+def _rectangular(mixtures: Mixtures, x: Array, y: Array, out: Array) -> None:
+    """K(X, Y) into `out`."""
+    n_rows, n_columns = x.shape[1], y.shape[1]
+    squares = -(-n_rows // SPAN) * -(-n_columns // SPAN)
+    origin = cupy.ascontiguousarray(x[:, 0])
+    kernel = mixtures.kernel("gram", "gram_f64")
+    for start, stop in chunks(mixtures.edges, 0, 16 * mixtures.n_phases * (n_rows + n_columns), TABLE_BYTES):
+        tables = [phase_tables(mixtures, points, origin, start, stop) for points in (x, y)]
+        sizes = (np.int64(start), np.int64(stop - start), np.int32(n_rows), np.int32(n_columns), np.int32(len(x)))
+        batch = (mixtures.weights, mixtures.scales, mixtures.offsets)
+        kernel(
+            (grid_for((stop - start) * squares, 1),),
+            (BLOCK,),
+            (*batch, x, tables[0], y, tables[1], out[start:stop], *sizes),
+        )
+
+
+def _symmetric(mixtures: Mixtures, x: Array, noise: Array, out: Array) -> None:
+    """K(X, X) + noise into `out`."""
+    n_dims, n_points = x.shape
+    across = -(-n_points // SPAN)
+    squares = across * (across + 1) // 2
+    origin = cupy.ascontiguousarray(x[:, 0])
+    levels = diagonal_levels(mixtures, noise)
+    kernel = mixtures.kernel("gram", "gram_symmetric_f64")
+    for start, stop in chunks(mixtures.edges, 0, 16 * mixtures.n_phases * n_points, TABLE_BYTES):
+        tables = phase_tables(mixtures, x, origin, start, stop)
+        batch = (mixtures.weights, mixtures.scales, mixtures.offsets, x, tables, levels, noise)
+        sizes = (np.int64(start), np.int64(stop - start), np.int64(len(noise)), np.int32(noise.shape[1]))
+        kernel(
+            (grid_for((stop - start) * squares, 1),),
+            (BLOCK,),
+            (*batch, out[start:stop], *sizes, np.int32(n_points), np.int32(n_dims)),
+        )

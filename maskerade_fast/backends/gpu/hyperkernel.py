@@ -1,0 +1,91 @@
+"""The hyper-kernel outputscale * exp(-E^(power/2) / lengthscale^2) on top of the pairwise distances (MATH.md
+section 3).
+
+Nothing of size B_a x B_b is formed by the product with vectors: a block of threads has the covariances of one tile
+of pairs in shared memory, writes their products to a slot for the tile's 16 mixtures of b, and the slots are added
+in order. The bits of a row hang neither on the other rows nor on the number of slots.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from ..._checks import Array
+from ._loader import device_of, load
+from .distances import (
+    TILE_A,
+    TILE_B,
+    add_slots,
+    blocks,
+    native,
+    pairwise,
+    parameters,
+    right_hand_side,
+    slots_for,
+)
+
+__all__ = ["covariance_from_distance", "hyperkernel", "hyperkernel_matvec"]
+
+
+def hyperkernel(a: Any, b: Any = None, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
+    """Covariance of every mixture of `a` with every one of `b`, in one pass over the pairs.
+
+    Parameters
+    ----------
+    a, b
+        From `prepare_atoms`. Without `b`: `a` with itself, exactly symmetric with `outputscale` on the
+        diagonal.
+    outputscale, lengthscale : float
+        lambda^2 and l.
+    power : {1, 2}
+
+    Returns
+    -------
+    (B_a, B_b) float64
+    """
+    return pairwise(a, b, power, outputscale, lengthscale)
+
+
+def covariance_from_distance(distance: Array, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
+    """outputscale * exp(-E^(power/2) / lengthscale^2) of an array of any shape, E >= 0; float64."""
+    with device_of(distance):
+        out: Array = cupy.array(distance, dtype=np.float64, order="C")
+        if out.size:
+            args = (out, np.int64(out.size), *parameters(power, outputscale, lengthscale))
+            load("hyperkernel", "covariance_f64")((blocks(out.size),), (TILE_A,), args)
+        return out
+
+
+def hyperkernel_matvec(a: Any, b: Any, v: Array, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
+    """Product of `hyperkernel(a, b)` with vectors, in memory O(J_a + J_b + (B_a + B_b) k).
+
+    Parameters
+    ----------
+    a, b
+        From `prepare_atoms`.
+    v : (B_b, k)
+
+    Returns
+    -------
+    (B_a, k) float64
+    """
+    with device_of(a.points, b.points, v):
+        vectors = native(v)
+        out: Array = cupy.zeros((len(a), vectors.shape[1]))
+        if out.size == 0 or len(b) == 0:
+            return out
+        n_tiles = -(-len(b) // TILE_B)
+        slots = slots_for(out, n_tiles)
+        kernel = a.kernel("hyperkernel", "product_f64", a.mixed)
+        args = (a.offsets, a.weights, a.points, a.data, a.starts, *right_hand_side(b), vectors, slots)
+        shape = (np.int32(vectors.shape[1]), np.int32(a.n_dims), np.int32(a.data.shape[1]), np.float64(a.bandwidth))
+        for first in range(0, n_tiles, len(slots)):
+            count = min(len(slots), n_tiles - first)
+            sizes = (np.int64(len(a)), np.int64(len(b)), np.int64(first), np.int32(count), *shape)
+            settings = parameters(power, outputscale, lengthscale)
+            kernel((a.n_tiles * count,), (TILE_A,), (*args, *sizes, *settings))
+            add_slots(a.kernel("hyperkernel", "add_slots_f64", a.mixed), slots, out, count)
+        return out

@@ -1,0 +1,322 @@
+"""Log-likelihoods of a batch of mixtures, with gradients: Gram matrix, factor and value fused.
+
+The number of points alone chooses the way, so that a mixture has the same bits in any batch:
+
+* small: one block of threads a matrix, all of it in shared memory;
+* panels: one block a matrix, left-looking, a panel in shared memory and the factor in global memory;
+* blocked: any size, block columns through all of the card, products by cuBLAS (`_blocked`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+from cupyx.scipy.linalg import solve_triangular
+
+from ..._checks import Array
+from . import _blocked
+from ._loader import device_limits, device_of
+from ._mixtures import (
+    BLOCK,
+    Mixtures,
+    checked_bound,
+    chunks,
+    diagonal_levels,
+    mixtures_of,
+    native,
+    phase_tables,
+    points_by_axis,
+)
+
+__all__ = ["log_likelihood"]
+
+# As in kernels/cholesky.cuh and kernels/likelihood.cu
+TILE = 16
+TILE_DOUBLES = 16 * 18
+PANEL_STRIDE = 34
+SLICE_TILES = 32  # 16 x 16 tiles of pairs in a slice of the gradient
+MOST_AXES = 8  # whose sums one pass over the pairs collects
+STATIC_BYTES = 4096  # more than the kernels' static shared memory
+LARGEST_PANEL = 704  # points from which one block a matrix is too slow, whatever fits
+
+
+class Regimes(NamedTuple):
+    """Which number of points goes which way."""
+
+    small: int
+    """Most points of a matrix in shared memory."""
+    panels: int
+    """Most points of a matrix that one block of threads factors."""
+    width: int = _blocked.WIDTH
+    """Columns of a block beyond."""
+
+
+class Problem(NamedTuple):
+    """What all matrices of a call share."""
+
+    mixtures: Mixtures
+    points: Array
+    y: Array
+    noise: Array
+    levels: Array
+    jitter: float
+    grad: bool
+
+    @property
+    def defines(self) -> dict[str, int]:
+        return {"MF_GRADIENT": int(self.grad), "MF_AXES": axes_at_once(len(self.points)) if self.grad else 1}
+
+    def inputs(self, start: int, stop: int) -> tuple[Array, ...]:
+        m = self.mixtures
+        origin = cupy.ascontiguousarray(self.points[:, 0])
+        tables = phase_tables(m, self.points, origin, start, stop)
+        return (m.weights, m.scales, m.offsets, self.points, tables, self.y, self.levels, self.noise)
+
+    def sizes(self, start: int) -> tuple[Any, ...]:
+        n_dims, n_points = self.points.shape
+        rows, columns = self.noise.shape
+        return (np.int64(start), np.int64(rows), np.int32(columns), np.int32(n_points), np.int32(n_dims))
+
+
+class Results(NamedTuple):
+    """Arrays of the whole batch, written by the kernels."""
+
+    value: Array
+    info: Array
+    shift: Array
+    gradients: list[Array]
+
+
+def log_likelihood(
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    scales: Array,
+    X: Array,
+    y: Array,
+    noise: Array,
+    *,
+    per_axis: bool,
+    jitter: float,
+    grad: bool,
+    max_bytes: int | None,
+) -> tuple[Array, Array, Array, list[Array] | None]:
+    """Log-likelihoods of a batch and their gradients, in float64 and returned in the inputs' type.
+
+    Parameters
+    ----------
+    offsets, weights, means, scales : arrays of a GMMBatch: (B + 1,), (J,), (J, D), (J, D)
+    X, y : arrays, shape (N, D) and (N,); N >= 1
+    noise : array, shape (B or 1, N or 1)
+    per_axis : bool
+        Product over axes of cosines in place of the cosine of the sum.
+    jitter : float
+        Largest diagonal shift allowed, as a fraction of the mean diagonal; 0: none is tried.
+    grad : bool
+    max_bytes : int or None
+        Bound on the working memory of all matrices in work together.
+
+    Returns
+    -------
+    value (B,), info (B,) int32, shift (B,) : arrays
+    gradients : None, or a list of d weights (J,), d means (J, D), d scales (J, D), d noise (B, 1 or N)
+
+    Raises
+    ------
+    MemoryError
+        If one matrix needs more than `max_bytes`.
+    """
+    with device_of(weights, means, scales, X, y):
+        limits = regimes_of(device_limits().shared_bytes, X.shape[1], grad)
+        settings = {"per_axis": per_axis, "jitter": jitter, "grad": grad, "max_bytes": max_bytes}
+        return likelihoods(offsets, weights, means, scales, X, y, noise, limits=limits, **settings)
+
+
+def likelihoods(
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    scales: Array,
+    X: Array,
+    y: Array,
+    noise: Array,
+    *,
+    per_axis: bool,
+    jitter: float,
+    grad: bool,
+    max_bytes: int | None,
+    limits: Regimes,
+) -> tuple[Array, Array, Array, list[Array] | None]:
+    """`log_likelihood` with regimes of the caller's choice."""
+    n_mixtures, n_points = len(offsets) - 1, len(X)
+    dtype = np.result_type(weights.dtype, X.dtype, y.dtype)
+    noise = native(noise)
+    shapes = [weights.shape, means.shape, scales.shape, (n_mixtures, noise.shape[1])]
+    results = Results(
+        cupy.empty(n_mixtures),
+        cupy.zeros(n_mixtures, dtype=np.int32),
+        cupy.zeros(n_mixtures),
+        [cupy.zeros(shape if grad else (1,)) for shape in shapes],
+    )
+    if n_mixtures:
+        mixtures = mixtures_of(offsets, weights, means, scales, per_axis)
+        levels = diagonal_levels(mixtures, noise)
+        problem = Problem(mixtures, points_by_axis(X), native(y), noise, levels, float(jitter), grad)
+        each, run = way_of(n_points, limits, grad)
+        per_component = 16 * mixtures.n_phases * n_points
+        largest = int(np.diff(mixtures.edges).max())
+        what = f"working memory for one matrix of {n_points} points"
+        bound = checked_bound(each + largest * per_component, max_bytes, what)
+        for start, stop in chunks(mixtures.edges, each, per_component, bound):
+            run(problem, limits, start, stop, results)
+    cast = [a.astype(dtype, copy=False) for a in (results.value, results.shift, *results.gradients)]
+    return cast[0], results.info, cast[1], cast[2:] if grad else None
+
+
+def axes_at_once(n_dims: int) -> int:
+    """Axes of one pass of the gradient over the pairs: at most 8, in passes as equal as can be."""
+    return -(-n_dims // -(-n_dims // MOST_AXES))
+
+
+def small_bytes(n_points: int, grad: bool) -> int:
+    """Dynamic shared memory of likelihood_shared_f64."""
+    n_tiles = -(-n_points // TILE)
+    n_matrix = n_tiles * (n_tiles + 1) // 2
+    return 8 * ((n_matrix + (n_tiles if grad else 0)) * TILE_DOUBLES + (3 if grad else 2) * n_tiles * TILE)
+
+
+def panel_bytes(n_points: int, grad: bool) -> int:
+    """Dynamic shared memory of likelihood_panel_f64."""
+    return 8 * -(-n_points // TILE) * TILE * (PANEL_STRIDE + (3 if grad else 2))
+
+
+def regimes_of(shared_bytes: int, n_dims: int, grad: bool) -> Regimes:
+    """The regimes of a card whose blocks may have `shared_bytes`."""
+    dynamic = shared_bytes - STATIC_BYTES
+    small = max(n for n in range(0, 1024, TILE) if small_bytes(n, grad) <= dynamic)
+    panels = max(n for n in range(0, LARGEST_PANEL + 1, TILE) if panel_bytes(n, grad) <= dynamic)
+    return Regimes(small, panels)
+
+
+def way_of(n_points: int, limits: Regimes, grad: bool) -> tuple[int, Any]:
+    """Working memory of one matrix beside its phase tables, and what computes a chunk."""
+    if n_points <= limits.small:
+        return 0, run_small
+    if n_points <= limits.panels:
+        return 8 * (-(-n_points // TILE) * TILE) ** 2, run_panels
+    blocks = _blocked.block_bytes(n_points, limits.width, TILE)
+    return blocks + (3 * 8 * _blocked.padded(n_points) ** 2 if grad else 0), run_blocked
+
+
+def run_small(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
+    """Mixtures ``start : stop``, each in the shared memory of one block."""
+    outputs = (results.value, results.info, results.shift, *results.gradients)
+    problem.mixtures.kernel("likelihood", "likelihood_shared_f64", **problem.defines)(
+        (stop - start,),
+        (BLOCK,),
+        (*problem.inputs(start, stop), *outputs, np.float64(problem.jitter), *problem.sizes(start)),
+        shared_mem=small_bytes(problem.points.shape[1], problem.grad),
+    )
+
+
+def run_panels(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
+    """Mixtures ``start : stop``, each by one block with a panel in shared memory."""
+    n_points = problem.points.shape[1]
+    n = -(-n_points // TILE) * TILE
+    factors = cupy.empty((stop - start, n, n))
+    outputs = (results.value, results.info, results.shift, *results.gradients)
+    problem.mixtures.kernel("likelihood", "likelihood_panel_f64", **problem.defines)(
+        (stop - start,),
+        (BLOCK,),
+        (*problem.inputs(start, stop), factors, *outputs, np.float64(problem.jitter), *problem.sizes(start)),
+        shared_mem=panel_bytes(n_points, problem.grad),
+    )
+
+
+def run_blocked(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
+    """Mixtures ``start : stop`` together; those that fail are tried again one by one."""
+    waiting = [(start, stop)]
+    for attempt in range(_blocked.RETRIES + 1 if problem.jitter else 1):
+        failed = []
+        for first, last in waiting:
+            inputs = problem.inputs(first, last)
+            codes = _blocked_attempt(problem, inputs, limits.width, first, last, attempt, results)
+            failed += [(first + b, first + b + 1) for b in np.flatnonzero(codes)]
+        waiting = failed
+    for first, last in waiting:
+        results.shift[first:last] = 0.0
+        edges = problem.mixtures.edges
+        for out in results.gradients[:3] if problem.grad else []:
+            out[edges[first] : edges[last]] = cupy.nan
+        if problem.grad:
+            results.gradients[3][first:last] = cupy.nan
+
+
+def _blocked_attempt(
+    problem: Problem, inputs: tuple[Array, ...], width: int, start: int, stop: int, attempt: int, results: Results
+) -> Any:
+    """Values, codes and gradients of the mixtures that have a factor; returns the codes on the host."""
+    n_points, count = problem.points.shape[1], stop - start
+    levels = problem.levels[start:stop]
+    shift = _blocked.shift_of(attempt, problem.jitter) * levels[:, 1]
+    n = _blocked.padded(n_points)
+    kernel = problem.mixtures.kernel("likelihood", "covariance_block_f64", **problem.defines)
+
+    def fill(c0: int, columns: int) -> Array:
+        rows = n - c0 + TILE
+        block: Array = cupy.empty((count, rows, columns))
+        squares = -(-rows // 64) * -(-columns // 64)
+        sizes = (*problem.sizes(start), np.int32(c0), np.int32(rows), np.int32(columns))
+        kernel((count * squares,), (BLOCK,), (*inputs, shift, block, *sizes))
+        return block
+
+    bounds = n_points * _blocked.EPS * (levels[:, 2] + shift)
+    factors = _blocked.factor(fill, count, n_points, bounds, width, with_y=True)
+    value = -factors.half - 0.5 * n_points * math.log(2.0 * math.pi)
+    results.value[start:stop] = cupy.where(factors.info == 0, value, -cupy.inf)
+    results.info[start:stop] = factors.info
+    results.shift[start:stop] = shift
+    codes = factors.info.get()
+    if problem.grad:
+        first = problem.mixtures.edges[start]
+        for b in np.flatnonzero(codes == 0):
+            skip = int(problem.mixtures.edges[start + b] - first)
+            _gradient(problem, inputs[4][skip:], factors.blocks, int(b), start + int(b), results)
+    return codes
+
+
+def _gradient(problem: Problem, tables: Array, blocks: list[Array], b: int, mixture: int, results: Results) -> None:
+    """Gradient of one mixture from its factor: C^-1 = W' W with W = L^-1, then a pass over the pairs."""
+    n_dims, n_points = problem.points.shape
+    n = _blocked.padded(n_points)
+    m = problem.mixtures
+    whitening = solve_triangular(_blocked.lower_factor(blocks, b, n), cupy.eye(n), lower=True)
+    z = cupy.concatenate([block[b, -TILE] for block in blocks])
+    alpha = cupy.ascontiguousarray(z @ whitening)
+    inverse = cupy.ascontiguousarray(whitening.T @ whitening)
+    own = 0.5 * (alpha * alpha - cupy.diagonal(inverse))[:n_points]
+    trace = own.sum(keepdims=True)
+    results.gradients[3][mixture] = own if problem.noise.shape[1] > 1 else trace
+
+    n_tiles = -(-n_points // TILE)
+    n_slices = -(-(n_tiles * (n_tiles + 1) // 2) // SLICE_TILES)
+    n_components = int(m.edges[mixture + 1] - m.edges[mixture])
+    axes = problem.defines["MF_AXES"]
+    sums: Array = cupy.empty((n_slices, n_components, -(-n_dims // axes), 1 + 2 * axes))
+    batch = (m.weights, m.scales, m.offsets)
+    m.kernel("likelihood", "gradient_slices_f64", **problem.defines)(
+        (n_slices,),
+        (BLOCK,),
+        (
+            *(*batch, problem.points, tables, alpha, inverse, sums, np.int64(mixture)),
+            *(np.int32(k) for k in (n_points, n_dims, n)),
+        ),
+    )
+    m.kernel("likelihood", "gradient_total_f64", **problem.defines)(
+        (n_components,),
+        (32,),
+        (*batch, sums, trace, *results.gradients[:3], np.int64(mixture), np.int32(n_slices), np.int32(n_dims)),
+    )

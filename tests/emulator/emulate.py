@@ -1,0 +1,203 @@
+"""Compile CUDA sources for the emulator: a shared library for ctypes, or a program under a sanitizer that replays
+recorded launches.
+
+Results are kept in ``build/emulator`` under a hash of everything that goes in, so a second run compiles nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+CACHE = HERE.parents[1] / "build" / "emulator"
+
+FLAGS = ["-std=c++20", "-O1", "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-fvisibility=hidden"]
+MODES = {
+    "plain": ["-shared", "-fPIC", "-fno-gnu-unique"],
+    "tsan": ["-g", "-fsanitize=thread"],
+    "asan": ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+}
+
+
+class CompileError(RuntimeError):
+    """g++ does not take the source."""
+
+
+class LaunchError(RuntimeError):
+    """A launch that the emulator refused or stopped."""
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint64),
+        ("shared_limit", ctypes.c_uint64),
+        ("order", ctypes.c_int),
+        ("skip_file", ctypes.c_char_p),
+        ("skip_line", ctypes.c_int),
+        ("n_args", ctypes.c_int),
+        ("args", ctypes.POINTER(ctypes.c_void_p)),
+        ("sizes", ctypes.POINTER(ctypes.c_uint64)),
+        ("message", ctypes.c_char_p),
+        ("message_size", ctypes.c_uint64),
+    ]
+
+
+class Options(NamedTuple):
+    """How the emulator schedules, apart from what a launch says itself."""
+
+    order: int = 0
+    """0 forward, 1 reverse; any other number seeds a shuffle."""
+    skip: tuple[str, int] | None = None
+    """File and line of a barrier that is left out, as if it were deleted from the source."""
+
+
+class Library:
+    """The kernels of one compiled source."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        describe = self._library.emu_describe
+        describe.restype = ctypes.c_char_p
+        self.entries: dict[str, list[str]] = {}
+        """Names of the kernels, and the type of each parameter: a letter of `struct`, after "*" for pointers."""
+        for line in describe().decode().splitlines():
+            name, _, codes = line.partition(" ")
+            self.entries[name] = codes.split(",") if codes else []
+
+    def launch(
+        self,
+        entry: str,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[ctypes.c_void_p | bytes],
+        shared: int = 0,
+        shared_limit: int = 232448,
+        options: Options = Options(),  # noqa: B008 - immutable
+    ) -> None:
+        """Run one kernel. Arguments are addresses (``c_void_p``) for pointers and the bytes of scalars."""
+        if entry not in self.entries:
+            raise LaunchError(f"no kernel {entry!r}, the source has {', '.join(sorted(self.entries))}")
+        held = [ctypes.create_string_buffer(a, len(a)) if isinstance(a, bytes) else ctypes.byref(a) for a in args]
+        sizes = [len(a) if isinstance(a, bytes) else ctypes.sizeof(ctypes.c_void_p) for a in args]
+        n = len(args)
+        message = ctypes.create_string_buffer(2000)
+        launch = _Launch(
+            (ctypes.c_uint * 3)(*grid, *[1] * (3 - len(grid))),
+            (ctypes.c_uint * 3)(*block, *[1] * (3 - len(block))),
+            shared,
+            shared_limit,
+            options.order,
+            options.skip[0].encode() if options.skip else None,
+            options.skip[1] if options.skip else 0,
+            n,
+            (ctypes.c_void_p * max(n, 1))(*[ctypes.cast(h, ctypes.c_void_p) for h in held]),
+            (ctypes.c_uint64 * max(n, 1))(*sizes),
+            ctypes.cast(message, ctypes.c_char_p),
+            len(message),
+        )
+        if self._library.emu_launch(entry.encode(), ctypes.byref(launch)):
+            raise LaunchError(f"{entry}: {message.value.decode()}")
+
+
+@functools.cache
+def load(code: str, defines: tuple[tuple[str, str], ...] = (), arch: int = 90) -> Library:
+    """The kernels of an expanded source, compiled with the macros `defines` as for compute capability `arch`."""
+    return Library(compile_source(code, dict(defines), "plain", arch))
+
+
+def compile_source(code: str, defines: Mapping[str, str], mode: str, arch: int = 90) -> Path:
+    """Path of the library (mode "plain") or of the replaying program ("tsan", "asan")."""
+    flags = [*FLAGS, *MODES[mode], *_host_flags(), f"-D__CUDA_ARCH__={10 * arch}", "-DMF_EMULATED=1"]
+    flags += [f"-D{name}={value}" for name, value in sorted(defines.items())]
+    parts = [code, *flags, *((HERE / name).read_text() for name in ("shim.hpp", "entries.hpp", "emulate.py"))]
+    key = hashlib.sha256("\0".join([*parts, _compiler_version()]).encode()).hexdigest()[:24]
+    path = CACHE / f"{key}.{'so' if mode == 'plain' else mode}"
+    if path.exists():
+        return path
+    CACHE.mkdir(parents=True, exist_ok=True)
+    work = CACHE / f"{key}.{mode}.{os.getpid()}"
+    source, output = work.with_suffix(".cpp"), work.with_suffix(".out")
+    table = "".join(f"    EMU_ENTRY({name}, {bounds})\n" for name, bounds in _entries(code, defines, arch))
+    source.write_text(
+        f'#include "{HERE / "shim.hpp"}"\n{code}\n#line 1 "table"\n#define EMU_ENTRIES \\\n'
+        + table.replace("\n", " \\\n")
+        + f'\n\n#include "{HERE / "entries.hpp"}"\n'
+    )
+    try:
+        _run([_compiler(), *flags, str(source), "-o", str(output)])
+        output.replace(path)
+    finally:
+        source.unlink(missing_ok=True)
+        output.unlink(missing_ok=True)
+    return path
+
+
+def _entries(code: str, defines: Mapping[str, str], arch: int) -> list[tuple[str, str]]:
+    """Names and launch bounds of the kernels that are left after preprocessing, macros' included."""
+    marks = ["-D__global__=EMU_GLOBAL", "-D__launch_bounds__(...)=EMU_BOUNDS(__VA_ARGS__)", "-DMF_EMULATED=1"]
+    marks += [f"-D__CUDA_ARCH__={10 * arch}", *(f"-D{name}={value}" for name, value in defines.items())]
+    text = _run([_compiler(), "-std=c++20", "-w", "-E", "-P", *marks, "-xc++", "-"], code)
+    found = []
+    for match in re.finditer(r'extern\s+"C"\s+EMU_GLOBAL\b', text):
+        head, bounds = text[match.end() :], "1024"
+        start = head.find("EMU_BOUNDS")
+        if 0 <= start < head.index("{"):
+            stop = _closing(head, head.index("(", start))
+            bounds = head[head.index("(", start) + 1 : stop].split(",")[0].strip()
+            head = head[:start] + head[stop + 1 :]
+        name = re.match(r"\s*void\s+(\w+)\s*\(", head)
+        if name is None:
+            raise CompileError(f"no kernel's name in: {head[:80]!r}")
+        found.append((name[1], bounds))
+    return found
+
+
+def _closing(text: str, start: int) -> int:
+    """Index of the bracket that closes the one at `start`."""
+    depth = 0
+    for k in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[k], 0)
+        if depth == 0:
+            return k
+    raise CompileError(f"a bracket stays open: {text[start : start + 80]!r}")
+
+
+def _run(command: list[str], text: str | None = None) -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CompileError(done.stderr[:8000])
+    return done.stdout
+
+
+@functools.cache
+def _compiler() -> str:
+    found = shutil.which(os.environ.get("CXX", "g++"))
+    if found is None:
+        raise CompileError("the emulator needs g++ with C++20 (or CXX), which is not on this machine")
+    return found
+
+
+@functools.cache
+def _compiler_version() -> str:
+    return _run([_compiler(), "--version"])
+
+
+@functools.cache
+def _host_flags() -> tuple[str, ...]:
+    """-mfma where the host has it: `fma` is then an instruction rather than a call."""
+    try:
+        cpu = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ()
+    return ("-mfma",) if re.search(r"^flags\s*:.*\bfma\b", cpu, re.M) else ()

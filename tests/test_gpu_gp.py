@@ -1,0 +1,240 @@
+"""GP predictions of the GPU backend, on the emulator: the oracle, the CPU door, clipped variances, chunks, failures."""
+
+from __future__ import annotations
+
+import itertools
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+from conftest import ORDERS
+from numpy.testing import assert_allclose, assert_array_equal
+
+from maskerade_fast.backends import cpu
+
+EVERY_ORDER = pytest.mark.parametrize("emulated", ORDERS, indirect=True)
+EPS = np.finfo(float).eps
+
+
+@pytest.fixture
+def gpu(emulated: Any) -> ModuleType:
+    """The module of the door, on the emulator."""
+    import maskerade_fast.backends.gpu.gp as module
+
+    return module
+
+
+def problem(rng: np.random.Generator, sizes: list[int], n_dims: int, n_points: int, n_new: int) -> list[Any]:
+    """offsets, weights, means, scales, X, y, noise, X_new"""
+    n = sum(sizes)
+    arrays = rng.dirichlet(np.ones(n)), 3.0 * rng.normal(size=(n, n_dims)), rng.lognormal(size=(n, n_dims))
+    X, X_new = rng.uniform(-1, 1, size=(n_points, n_dims)), rng.uniform(-1, 1, size=(n_new, n_dims))
+    noise = rng.uniform(0.02, 0.3, size=(len(sizes), 1))
+    return [np.concatenate([[0], np.cumsum(sizes)]), *arrays, X, rng.normal(size=n_points), noise, X_new]
+
+
+def predict(backend: Any, arguments: list[Any], **options: Any) -> tuple[Any, ...]:
+    """mean, variance, covariance, info on the host"""
+    options = {"per_axis": False, "full": True, "jitter": 0.0, "max_bytes": None, **options}
+    if backend is cpu:
+        return tuple(cpu.predict_gp(*arguments, **options))
+    import cupy
+
+    results = backend.predict_gp(*(cupy.asarray(a) for a in arguments), **options)
+    return tuple(a if a is None else a.get() for a in results)
+
+
+@EVERY_ORDER
+@pytest.mark.parametrize("per_axis", [False, True])
+@pytest.mark.parametrize(
+    ("sizes", "n_dims", "n_points", "n_new"),
+    [([3, 1, 4], 1, 15, 9), ([2, 1], 3, 33, 31), ([1], 2, 32, 33), ([2], 1, 70, 32), ([1], 1, 1, 1)],
+)
+def test_oracle(
+    gpu: ModuleType,
+    rng: np.random.Generator,
+    sizes: list[int],
+    n_dims: int,
+    n_points: int,
+    n_new: int,
+    per_axis: bool,
+) -> None:
+    arguments = problem(rng, sizes, n_dims, n_points, n_new)
+    offsets, weights, means, scales, X, y, noise, X_new = arguments
+    mixtures = [(weights[i:j], means[i:j], scales[i:j]) for i, j in itertools.pairwise(offsets)]
+    phase = "per_axis" if per_axis else "joint"
+    expected = oracle.predict_gp(mixtures, X, y, noise, X_new, phase=phase)
+    mean, variance, covariance, info = predict(gpu, arguments, per_axis=per_axis)
+    assert_allclose(mean, expected[0], rtol=0.0, atol=1e-12 * np.abs(y).sum())
+    assert_allclose(covariance, expected[1], rtol=0.0, atol=1e-12)
+    assert_array_equal(covariance, np.swapaxes(covariance, 1, 2))
+    assert_array_equal(variance, np.diagonal(covariance, axis1=1, axis2=2))
+    assert_array_equal(info, np.zeros(len(sizes)))
+    diagonal = predict(gpu, arguments, per_axis=per_axis, full=False)
+    assert diagonal[2] is None
+    assert_array_equal(diagonal[0], mean)
+    assert_array_equal(diagonal[1], variance)
+
+
+def test_three_hundred_components(gpu: ModuleType, rng: np.random.Generator) -> None:
+    arguments = problem(rng, [300, 1], 2, 20, 7)
+    for computed, expected in zip(predict(gpu, arguments), predict(cpu, arguments), strict=True):
+        assert_allclose(computed, expected, rtol=0.0, atol=1e-12)
+
+
+def test_noise_by_point(gpu: ModuleType, rng: np.random.Generator) -> None:
+    arguments = problem(rng, [3, 1], 1, 12, 5)
+    for shape in ((2, 12), (1, 12), (1, 1)):
+        arguments[6] = rng.uniform(0.01, 0.3, size=shape)
+        for computed, expected in zip(predict(gpu, arguments), predict(cpu, arguments), strict=True):
+            assert_allclose(computed, expected, rtol=0.0, atol=1e-12)
+
+
+@EVERY_ORDER
+def test_interpolation_without_noise(gpu: ModuleType, rng: np.random.Generator) -> None:
+    """At the data the variance is 0 up to rounding: negative values are clipped, and never reported."""
+    X, y = rng.uniform(size=(40, 1)), rng.normal(size=40)
+    arguments = [np.array([0, 1]), np.ones(1), np.full((1, 1), 3.0), np.full((1, 1), 8.0), X, y, np.zeros((1, 1)), X]
+    mean, variance, covariance, info = predict(gpu, arguments)
+    assert info[0] == 0
+    assert_allclose(mean[0], y, rtol=0.0, atol=1e-7)
+    assert (variance >= 0.0).all()
+    assert variance.max() < 1e-12
+    assert (variance == 0.0).any()
+    assert_array_equal(np.diagonal(covariance[0]), variance[0])
+
+
+def test_ill_conditioned_variance(gpu: ModuleType) -> None:
+    """Condition number above 1e10: the explicit inverse gives -9e-6 to 1.6e-5 where all variances are below 1e-9."""
+    X = np.linspace(0, 1, 60)[:, None]
+    mixture = [np.array([0, 1]), np.ones(1), np.full((1, 1), 0.1), np.full((1, 1), 0.2)]
+    arguments = [*mixture, X, np.sin(6 * X[:, 0]), np.full((1, 1), 1e-10), np.linspace(0, 1, 50)[:, None]]
+    _, variance, covariance, info = predict(gpu, arguments)
+    assert info[0] == 0
+    assert ((variance >= 0.0) & (variance <= 1e-9)).all()
+    assert_array_equal(np.diagonal(covariance[0]), variance[0])
+
+
+@EVERY_ORDER
+@pytest.mark.parametrize("n_points", [1, 5, 40])
+def test_variance_beyond_rounding_is_nan(gpu: ModuleType, n_points: int) -> None:
+    """The bound is 8 N eps max diag(C) (1 + sum |C^-1 k|)^2; with C = I and k = (1, 0, ...) that is 32 N eps."""
+    import cupy
+
+    given = np.zeros((1, 34))
+    given[0, [0, 1, 2, 33]] = -31.9 * n_points * EPS, -32.1 * n_points * EPS, 0.5, np.nan
+    solved = np.zeros((1, n_points, 34))
+    solved[0, 0] = 1.0
+    variance = cupy.asarray(given)
+    arrays = (np.eye(n_points)[None], np.array([0, 1]), np.ones(1), np.zeros(1), solved)
+    sizes = tuple(np.int64(n) for n in (n_points, 34, 34, 0))
+    kernel = gpu.load("gp", "gp_clip_f64")
+    kernel((2,), (256,), (*(cupy.asarray(a) for a in arrays), variance, *sizes))
+    given[0, :2] = 0.0, np.nan
+    assert_array_equal(variance.get(), given)
+
+
+def test_a_variance_that_rounding_does_not_explain_is_reported(
+    gpu: ModuleType, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A factor that is no factor of C: half of it gives twice the |v|."""
+    arguments = problem(rng, [2, 1], 1, 8, 3)
+    arguments[6][:] = 1e-3
+    genuine = gpu.cholesky
+
+    def halved(matrices: Any, jitter: float) -> Any:
+        factors, info, shift = genuine(matrices, jitter)
+        factors[1] *= 0.5
+        return factors, info, shift
+
+    expected = predict(gpu, arguments)
+    monkeypatch.setattr(gpu, "cholesky", halved)
+    arguments[7] = arguments[4][:3]  # at data the variance is far below k(0)
+    _, variance, covariance, info = predict(gpu, arguments)
+    assert info.tolist() == [0, -1]
+    assert np.isnan(variance[1]).any()
+    assert_array_equal(np.diagonal(covariance[1]), variance[1])
+    assert np.isfinite(variance[0]).all()
+    assert expected[3].tolist() == [0, 0]
+
+
+def test_failed_mixture_is_nan_alone(gpu: ModuleType) -> None:
+    X, y, X_new = np.array([[0.0], [1.0], [2.0]]), np.array([1.0, -1.0, 0.5]), np.array([[0.5], [1.5]])
+
+    def arguments(weights: list[float], noise: list[float]) -> list[Any]:
+        good = np.array(weights) == 1.0
+        means, scales = np.where(good, 0.3, 0.0)[:, None], np.where(good, 0.1, 0.0)[:, None]
+        offsets = np.arange(len(weights) + 1)
+        return [offsets, np.array(weights), means, scales, X, y, np.array(noise)[:, None], X_new]
+
+    alone = predict(gpu, arguments([1.0], [0.01]))
+    for place in range(3):
+        weights, noise = [1.0, 1.0], [0.01, 0.01]
+        weights.insert(place, 1e6)
+        noise.insert(place, 0.0)
+        results = predict(gpu, arguments(weights, noise))
+        assert results[3][place] == 2
+        assert all(np.isnan(a[place]).all() for a in results[:3])
+        for b in {0, 1, 2} - {place}:
+            for computed, expected in zip(results, alone, strict=True):
+                assert_array_equal(computed[b], expected[0])
+    repaired = predict(gpu, arguments([1e6], [0.0]), jitter=1e-3)
+    expected = predict(cpu, arguments([1e6], [0.0]), jitter=1e-3)
+    assert repaired[3][0] == 0
+    assert_allclose(repaired[0], expected[0], rtol=1e-6)  # condition number 3e7
+    assert_allclose(repaired[1], expected[1], rtol=1e-6)
+
+
+def test_bits_do_not_depend_on_company_or_memory(emulated: Any, gpu: ModuleType, rng: np.random.Generator) -> None:
+    arguments = problem(rng, [2, 1, 3], 2, 37, 140)
+    expected = predict(gpu, arguments, full=False)
+    n_solves = emulated.state.launches.count("gp_solve_f64")
+    for max_bytes, n_chunks in ((8 * 37 * (74 + 140 + 5), 3), (8 * 37 * (74 + 128 + 5), 6)):
+        emulated.state.launches.clear()
+        results = predict(gpu, arguments, full=False, max_bytes=max_bytes)
+        assert emulated.state.launches.count("gp_solve_f64") == n_chunks * n_solves
+        for computed, whole in zip(results, expected, strict=True):
+            assert_array_equal(computed, whole)
+    part = predict(gpu, [*arguments[:7], arguments[7][50:83]])
+    assert_array_equal(part[0], expected[0][:, 50:83])
+    assert_array_equal(part[1], expected[1][:, 50:83])
+    lone = [np.array([0, 1]), *(a[2:3] for a in arguments[1:4]), *arguments[4:6], arguments[6][1:2], arguments[7]]
+    assert_array_equal(predict(gpu, lone, full=False)[0][0], expected[0][1])
+    few = [*arguments[:7], arguments[7][:40]]
+    chunked = predict(gpu, few, max_bytes=8 * 37 * (74 + 40 + 2) + 8 * 40**2)
+    for computed, whole in zip(chunked, predict(gpu, few), strict=True):
+        assert_array_equal(computed, whole)
+
+
+def test_memory_bound(emulated: Any, gpu: ModuleType, rng: np.random.Generator) -> None:
+    arguments = problem(rng, [1], 1, 50, 500)
+    with pytest.raises(MemoryError, match=r"50 points and 128 test points needs \d+ bytes, more than max_bytes=900"):
+        predict(gpu, arguments, full=False, max_bytes=900)
+    with pytest.raises(MemoryError, match=r"50 points and 500 test points needs \d+ bytes, more than max_bytes=900"):
+        predict(gpu, arguments, max_bytes=900)
+    assert "gp_solve_f64" not in emulated.state.launches
+
+
+def test_empty_inputs(gpu: ModuleType, rng: np.random.Generator) -> None:
+    arguments = problem(rng, [1, 2], 1, 4, 3)
+    mean, variance, covariance, info = predict(gpu, [*arguments[:7], np.empty((0, 1))])
+    assert (mean.shape, variance.shape, covariance.shape) == ((2, 0), (2, 0), (2, 0, 0))
+    assert info.tolist() == [0, 0]
+    nobody = [np.zeros(1, dtype=np.int64), *(a[:0] for a in arguments[1:4]), *arguments[4:6], np.ones((1, 1))]
+    mean, variance, covariance, info = predict(gpu, [*nobody, arguments[7]])
+    assert (mean.shape, variance.shape, covariance.shape, info.shape) == ((0, 3), (0, 3), (0, 3, 3), (0,))
+    assert (mean.dtype, info.dtype) == (np.float64, np.int32)
+
+
+def test_float32_and_layouts(gpu: ModuleType, rng: np.random.Generator) -> None:
+    arguments = [a if a.dtype.kind == "i" else a.astype(np.float32) for a in problem(rng, [2], 2, 20, 7)]
+    exact = [a if a.dtype.kind == "i" else a.astype(np.float64) for a in arguments]
+    single, double = predict(gpu, arguments), predict(gpu, exact)
+    for a, b in zip(single[:3], double[:3], strict=True):
+        assert a.dtype == np.float32
+        assert_array_equal(a, b.astype(np.float32))
+    fortran = [np.asfortranarray(a) for a in exact]
+    for a, b in zip(predict(gpu, fortran), double, strict=True):
+        assert_array_equal(a, b)
