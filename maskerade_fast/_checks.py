@@ -1,7 +1,8 @@
 """Checks at the public door: every message names the argument, what was expected and what came.
 
 Arrays leave here native-endian, C-contiguous, aligned, writable and float64 or float32: one type for compiled
-code, and everything below can trust them.
+code, and everything below can trust them. CuPy arrays stay on their card, where they are checked too: one number
+comes back to say that all is well.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+
+
+def is_cupy(array: Any) -> bool:
+    """True for CuPy arrays, without importing cupy."""
+    return type(array).__module__.partition(".")[0] == "cupy"
 
 
 def float_array(
@@ -46,7 +52,10 @@ def float_array(
     array = plain_array(value, name)
     if dtype is None:
         dtype = np.float32 if is_float32(array) else np.float64
-    array = np.require(array, dtype=dtype, requirements=["C", "A", "W"])
+    if is_cupy(array):
+        array = array.astype(dtype, order="C", copy=False)
+    else:
+        array = np.require(array, dtype=dtype, requirements=["C", "A", "W"])
     wanted = (ndim,) if isinstance(ndim, int) else ndim
     if array.ndim not in wanted:
         expected = " or ".join(f"{n}-D" for n in wanted)
@@ -57,9 +66,9 @@ def float_array(
 
 
 def plain_array(value: Any, name: str) -> Array:
-    """`value` as a NumPy array of real numbers of whatever type, or TypeError."""
+    """`value` as an array of real numbers of whatever type, or TypeError; CuPy arrays stay as they are."""
     try:
-        array = np.asarray(value)
+        array = value if is_cupy(value) else np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name}: expected a rectangular array ({error})") from None
     if array.dtype.kind not in "fiub":
@@ -72,12 +81,13 @@ def is_float32(array: Array) -> bool:
     return array.dtype.kind == "f" and array.dtype.itemsize == 4
 
 
-def check_finite(array: Array, name: str, *, allow: str = "") -> None:
+def check_finite(array: Any, name: str, *, allow: str = "") -> None:
     """Raise ValueError naming the first entry of `array` that is NaN or infinite."""
     good = np.isfinite(array)
     if allow == "-inf":
         good |= array == -np.inf
     if not good.all():
+        array, good = (a.get() if is_cupy(a) else a for a in (array, good))
         if array.ndim == 0:
             raise ValueError(f"{name}: {array[()]}, expected a finite number")
         index = tuple(int(i) for i in np.argwhere(~good)[0])

@@ -7,6 +7,9 @@ With ``u`` the node weights times the surrogate's mean there, the covariance of 
 ``c = kappa(B, S) u - kappa(B, Theta) K^-1 kappa(Theta, S) u``: one product of ``kappa(B, [S, Theta])`` with the
 coefficients that `integrate` keeps. The cotangent of that product is a rank-one matrix, so a gradient costs about as
 much as a value.
+
+Hyper-kernels and their gradients are computed where the surrogate's mixtures live. Latent coordinates stay on the host:
+the search is SciPy's, and the map to mixtures rests on special functions that CuPy lacks.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ def mutual_information(
     surrogate, evidence
         The surrogate and ``integrate(surrogate, nodes, node_weights)``.
     candidates : GMMBatch of b mixtures
+        Where the surrogate's mixtures live.
     batch : bool
         True: one number for all together; False: shape (b,), each by itself.
     """
@@ -73,7 +77,7 @@ def uncertainty(surrogate: Surrogate, candidates: GMMBatch) -> Array:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A batch to evaluate: its mixtures, and the starts of the search that were dropped or ended abnormally."""
+    """A batch to evaluate, on the host, and the starts of the search that were dropped or ended abnormally."""
 
     mixtures: GMMBatch
     n_dropped: int = 0
@@ -136,7 +140,7 @@ def _propose_informative(
     everything = np.arange(len(pool))
     half = max(size, len(pool) // 2)
     subsets = [everything] + [rng.permutation(len(pool))[:half] for _ in range(n_starts - 1)]
-    greedy = _GreedyInformation(surrogate, evidence, pool)
+    greedy = _GreedyInformation(surrogate, evidence, surrogate.beside(pool))
     information = _Information(surrogate, evidence)
     best: tuple[float, GMMBatch] = (-np.inf, pool[everything[:size]])
     dropped = abnormal = 0
@@ -155,9 +159,10 @@ def _propose_uncertain(
     """One after another: the most uncertain point given those already chosen, whose values are not needed for that."""
     chosen: list[GMMBatch] = []
     dropped = abnormal = 0
+    placed = surrogate.beside(pool)
     for _ in range(size):
         objective = _Uncertainty(surrogate, chosen)
-        scores = objective.scores(pool)
+        scores = objective.scores(placed)
         starts = [pool[[i]] for i in np.argsort(-scores, kind="stable")[:n_starts]]
         _, mixtures, lost, odd = _ascend(objective, latent_map, starts, max_iterations)
         dropped, abnormal = dropped + lost, abnormal + odd
@@ -177,7 +182,7 @@ def _ascend(
         def value_and_gradient(values: Array, template: Latent = template) -> tuple[float, Array]:
             latent = Latent(template.sizes, template.offsets, values)
             mixtures = latent_map.forward(latent)
-            value, gradient = objective.value_and_gradient(mixtures)
+            value, gradient = objective.value_and_gradient(objective.surrogate.beside(mixtures))
             return value, latent_map.pullback(latent, gradient)
 
         point = np.clip(template.values, -_LATENT_BOUND, _LATENT_BOUND)
@@ -249,7 +254,7 @@ class _Uncertainty:
         self.support, self.factor = surrogate.prepared, surrogate.factor
         self.mean_weights = surrogate.solve_transposed(surrogate.whitened)
         if chosen:
-            extra = concat(chosen)
+            extra = surrogate.beside(concat(chosen))
             left = surrogate.whiten(surrogate.kernel(surrogate.prepared, extra)).T
             corner = surrogate.kernel(extra) - left @ left.T
             corner[np.diag_indices_from(corner)] += surrogate.jitter * surrogate.outputscale

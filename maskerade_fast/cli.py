@@ -197,9 +197,12 @@ def _environment() -> Iterable[tuple[str, str]]:
 
 
 def _gpu() -> str:
+    from .backends import gpu_names, gpu_problem
+
     cupy = [name for name in map(_distribution, importlib.metadata.distributions()) if name.startswith("cupy")]
     have = f"CuPy is installed ({', '.join(sorted(cupy))})" if cupy else "CuPy is not installed"
-    return f"not used: this version of maskerade_fast has no CUDA backend; {have}"
+    problem = gpu_problem()
+    return f"not usable: {problem}; {have}" if problem else f"{', '.join(gpu_names())}; {have}"
 
 
 def _distribution(distribution: importlib.metadata.Distribution) -> str:
@@ -251,7 +254,9 @@ def _parser() -> argparse.ArgumentParser:
     spent.add_argument("--budget", metavar="N", type=int, default=500, help="likelihood evaluations (default 500)")
     spent.add_argument("--minutes", metavar="T", type=float, help="time instead of a number of evaluations")
     fit.add_argument("--seed", metavar="S", type=int, help="makes split and result repeatable")
-    fit.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto")
+    fit.add_argument(
+        "--device", choices=("auto", "cpu", "gpu"), default="auto", help="default: the GPU where one can be used"
+    )
     fit.add_argument("--plot", metavar="OUT.png", type=Path, help="picture of the fit (needs matplotlib)")
     fit.add_argument("--predictions", metavar="OUT.csv", type=Path, help="of held-out rows, or of all if none are")
     fit.add_argument("--save", metavar="MODEL.npz", type=Path, help="for `maskerade-fast predict`")

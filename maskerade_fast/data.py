@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ._checks import Array, float_array
+from .backends import array_namespace, on_their_device, to_device, to_device_of
 from .gmm import GMMBatch
 
 _LARGEST = 1e150  # squares of it and of its inverse are still normal float64
@@ -35,22 +36,28 @@ class RegressionData:
     ValueError
         For N = 0 or D = 0, unequal lengths, wrong numbers of dimensions, NaN or infinity.
     TypeError
-        For arrays that are not real numbers.
+        For arrays that are not real numbers, or that live on different devices.
     """
 
     X: Array
     y: Array
 
+    @on_their_device
     def __post_init__(self) -> None:
         object.__setattr__(self, "X", input_array(self.X, "X"))
         object.__setattr__(self, "y", float_array(self.y, "y", ndim=1))
         if len(self.y) != len(self.X):
             raise ValueError(f"y: {len(self.y)} targets beside {len(self.X)} rows of X, expected as many")
+        array_namespace(self.X, self.y)  # refuses a mixture of devices
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any) -> RegressionData:
         """The same as the constructor, for array-likes of any type."""
         return cls(X, y)
+
+    def to(self, device: str) -> RegressionData:
+        """The same data on "cpu" or "gpu"."""
+        return RegressionData(to_device(self.X, device), to_device(self.y, device))
 
     @property
     def n_points(self) -> int:
@@ -76,7 +83,7 @@ class Standardiser:
 
     Notes
     -----
-    Results are float64 whatever comes in.
+    Results are float64 whatever comes in. The units themselves are found on the host.
     """
 
     x_min: Array
@@ -113,21 +120,25 @@ class Standardiser:
         """The same data as x̃ and ỹ."""
         return RegressionData(self.X_to_unit(data.X), self.y_to_unit(data.y))
 
+    @on_their_device
     def X_to_unit(self, X: Array) -> Array:
-        """x -> x̃, shape (N, D)."""
-        return (np.asarray(X, dtype=np.float64) - self.x_min) / self.x_range
+        """x -> x̃, shape (N, D); where `X` lives."""
+        unit: Array = (X.astype(np.float64) - to_device_of(X, self.x_min)) / to_device_of(X, self.x_range)
+        return unit
 
     def y_to_unit(self, y: Array) -> Array:
-        """y -> ỹ, any shape."""
-        return (np.asarray(y, dtype=np.float64) - self.y_mean) / self.y_scale
+        """y -> ỹ, any shape; where `y` lives."""
+        unit: Array = (y.astype(np.float64) - self.y_mean) / self.y_scale
+        return unit
 
     def variance_to_unit(self, variance: float) -> float:
         """A variance of y, such as the noise's -> of ỹ."""
         return variance / self.y_scale**2
 
+    @on_their_device
     def mixtures_from_unit(self, mixtures: GMMBatch) -> GMMBatch:
         """Mixtures over x̃ and ỹ -> the same kernels over x and y."""
-        frequency, variance = 1.0 / self.x_range, self.y_scale**2
+        frequency, variance = to_device_of(mixtures.means, 1.0 / self.x_range), self.y_scale**2
         noise = mixtures.noise_variances
         return GMMBatch.trusted(
             mixtures.offsets,

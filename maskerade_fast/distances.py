@@ -1,7 +1,8 @@
 """Distances between mixtures: energy distance and Gaussian MMD, with gradients (docs/mathematics.md section 2).
 
 Both compare mixtures as measures over (mean, scale), so they ignore the order of components, splits into
-equal copies and components of zero weight. All arithmetic is in float64; the result has the dtype of `a`.
+equal copies and components of zero weight. All arithmetic is in float64; the result has the dtype of `a` and lives
+where its arrays do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ._checks import Array, float_array, non_negative, positive
-from .backends import get_backend
+from .backends import array_namespace, get_backend, on_their_device
 from .gmm import GMMBatch, GMMGradient
 
 __all__ = [
@@ -68,6 +69,7 @@ class Metric:
             object.__setattr__(self, name, non_negative(getattr(self, name), name))
 
 
+@on_their_device
 def energy_distance(a: GMMBatch, b: GMMBatch | None = None, *, metric: Metric | None = None) -> Array:
     """Energy distance between every mixture of `a` and every mixture of `b`.
 
@@ -89,6 +91,8 @@ def energy_distance(a: GMMBatch, b: GMMBatch | None = None, *, metric: Metric | 
     ------
     ValueError
         If D or dtype differ, or the metric's scales do not fit D.
+    TypeError
+        If `a` and `b` live on different devices.
 
     Notes
     -----
@@ -100,6 +104,7 @@ def energy_distance(a: GMMBatch, b: GMMBatch | None = None, *, metric: Metric | 
     return in_dtype(get_backend(a.weights).pairwise_distance(*atoms), a)
 
 
+@on_their_device
 def energy_distance_vjp(
     a: GMMBatch, b: GMMBatch | None, cotangent: Any, *, metric: Metric | None = None
 ) -> GMMGradient:
@@ -127,6 +132,7 @@ def energy_distance_vjp(
     return _vjp(a, b, cotangent, metric, lambda g: to_atoms(g, metric, g.weights, metric.mass_correction))
 
 
+@on_their_device
 def gaussian_mmd2(a: GMMBatch, b: GMMBatch | None = None, *, bandwidth: float, metric: Metric | None = None) -> Array:
     """Squared MMD between the spectral densities under exp(-||x - y||^2 / (2 bandwidth^2)).
 
@@ -155,6 +161,7 @@ def gaussian_mmd2(a: GMMBatch, b: GMMBatch | None = None, *, bandwidth: float, m
     return in_dtype(get_backend(a.weights).pairwise_distance(*atoms), a)
 
 
+@on_their_device
 def gaussian_mmd2_vjp(
     a: GMMBatch, b: GMMBatch | None, cotangent: Any, *, bandwidth: float, metric: Metric | None = None
 ) -> GMMGradient:
@@ -166,12 +173,13 @@ def gaussian_mmd2_vjp(
 def _vjp(a: GMMBatch, b: GMMBatch | None, cotangent: Any, metric: Metric, prepared: Any) -> GMMGradient:
     check_pair(a, b)
     cotangent = checked_cotangent(cotangent, len(a), len(a if b is None else b))
+    backend = get_backend(a.weights, cotangent)
     first = prepared(a)
     if b is None:
         second, cotangent = first, symmetrised(cotangent)
     else:
         second = prepared(b)
-    g_weights, g_points = get_backend(a.weights).pairwise_distance_vjp(first, second, cotangent)
+    g_weights, g_points = backend.pairwise_distance_vjp(first, second, cotangent)
     return gradient(a, metric, g_weights, g_points, None)
 
 
@@ -186,19 +194,21 @@ def checked_cotangent(cotangent: Any, n_a: int, n_b: int) -> Array:
 def symmetrised(cotangent: Array) -> Array:
     """Cotangent of the first place of d(a, a); the diagonal is constant 0."""
     total: Array = cotangent + cotangent.T
-    np.fill_diagonal(total, 0.0)
+    diagonal = array_namespace(total).arange(len(total))
+    total[diagonal, diagonal] = 0.0
     return total
 
 
 def gradient(g: GMMBatch, metric: Metric, g_weights: Array, g_points: Array, g_noise: Array | None) -> GMMGradient:
     """From the metric's coordinates to the units and the dtype of `g`."""
+    xp = array_namespace(g_points)
     means, scales = g_points[:, : g.n_dims], g_points[:, g.n_dims :]
     if metric.frequency_scale is not None:
-        means = means / metric.frequency_scale
+        means = means / xp.asarray(metric.frequency_scale)
     if metric.scale_scale is not None:
-        scales = scales / metric.scale_scale
+        scales = scales / xp.asarray(metric.scale_scale)
     noise = None if g_noise is None else g_noise.astype(g.dtype)
-    weights, means, scales = (np.ascontiguousarray(x, dtype=g.dtype) for x in (g_weights, means, scales))
+    weights, means, scales = (xp.ascontiguousarray(x, dtype=g.dtype) for x in (g_weights, means, scales))
     return GMMGradient(weights, means, scales, noise)
 
 
@@ -212,20 +222,19 @@ def to_atoms(
 ) -> Any:
     """The backend's atoms of `g`, in the metric's coordinates, small enough for their squares."""
     n_dims = g.n_dims
-    points = np.empty((len(g.weights), 2 * n_dims))
-    for columns, values, name in (
-        (points[:, :n_dims], g.means, "frequency_scale"),
-        (points[:, n_dims:], g.scales, "scale_scale"),
-    ):
+    xp = array_namespace(g.weights)
+    points = xp.empty((len(g.weights), 2 * n_dims))
+    halves = (("frequency_scale", "means", points[:, :n_dims]), ("scale_scale", "scales", points[:, n_dims:]))
+    for name, parameter, columns in halves:
+        columns[...] = getattr(g, parameter)
         scale = getattr(metric, name)
-        if scale is None:
-            columns[...] = values
-        else:
+        if scale is not None:
             if isinstance(scale, tuple) and len(scale) != n_dims:
                 raise ValueError(f"{name}: {len(scale)} entries, expected {n_dims} as the mixtures have dimensions")
-            np.divide(values, scale, out=columns, dtype=np.float64)
-        if columns.size and max(columns.max(), -columns.min()) > _LARGEST:
-            raise ValueError(f"{name}: some {'means' if values is g.means else 'scales'} exceed {_LARGEST:g} times it")
+            columns /= xp.asarray(scale)
+    if points.size and abs(points).max() > _LARGEST:
+        name, parameter = next((n, p) for n, p, columns in halves if abs(columns).max() > _LARGEST)
+        raise ValueError(f"{name}: some {parameter} exceed {_LARGEST:g} times it")
     backend = get_backend(g.weights)
     return backend.prepare_atoms(
         g.offsets, weights, points, n_dims if metric.reflect else 0,
@@ -268,6 +277,7 @@ def check_pair(a: GMMBatch, b: GMMBatch | None = None) -> None:
         raise ValueError(f"b: mixtures of {b.n_dims} dimensions, expected {a.n_dims} as a has")
     if a.dtype != b.dtype:
         raise ValueError(f"b: dtype {b.dtype}, expected {a.dtype} as a has; convert one of them")
+    array_namespace(a.weights, b.weights)  # refuses a mixture of devices
 
 
 def _checked_scale(value: Any, name: str) -> Scale:

@@ -2,6 +2,8 @@
 
 Mixture b owns the components ``offsets[b]:offsets[b + 1]`` of `weights` (J,), `means` (J, D) and `scales`
 (J, D); docs/mathematics.md section 1 gives its spectral density and kernel.
+The arrays of components are NumPy's or CuPy's; `offsets` are NumPy's always, since sizes and layouts are decided on
+the host.
 """
 
 from __future__ import annotations
@@ -12,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array, is_float32, plain_array
-from .backends import array_namespace, is_cupy, to_host
-from .errors import BackendUnavailableError
+from ._checks import Array, float_array, is_float32, one_of, plain_array
+from .backends import array_namespace, is_cupy, on_their_device, to_device, to_host
 
 Mixture = tuple[Any, Any, Any]
 
@@ -26,7 +27,7 @@ class GMMBatch:
     Parameters
     ----------
     offsets : array of int64, shape (B + 1,)
-        Starts at 0 and increases: every mixture has at least one component.
+        Starts at 0 and increases: every mixture has at least one component. Kept as a NumPy array.
     weights : array, shape (J,)
         Non-negative, any total mass; units of y squared. ``J = offsets[-1]``.
     means, scales : array, shape (J, D)
@@ -43,7 +44,8 @@ class GMMBatch:
 
     Notes
     -----
-    float32 stays float32 if `weights`, `means` and `scales` all are; otherwise everything is float64.
+    float32 stays float32 if `weights`, `means` and `scales` all are; otherwise everything is float64. CuPy arrays stay
+    on their card, where they are checked.
     """
 
     offsets: Array
@@ -52,10 +54,9 @@ class GMMBatch:
     scales: Array
     noise_variances: Array | None = None
 
+    @on_their_device
     def __post_init__(self) -> None:
-        array_namespace(*self._arrays())  # refuses a mixture of devices
-        if is_cupy(self.weights):
-            raise BackendUnavailableError("GMMBatch: CuPy arrays need the CUDA backend, not part of this version")
+        xp = array_namespace(*self._arrays())  # refuses a mixture of devices
         offsets = _checked_offsets(self.offsets)
         parts = [plain_array(getattr(self, name), name) for name in ("weights", "means", "scales")]
         dtype = np.float32 if all(map(is_float32, parts)) else np.float64
@@ -70,7 +71,7 @@ class GMMBatch:
                     f"{name}: shape {array.shape}, expected {offsets[-1]} components as offsets[-1] says, "
                     "and equal shapes of means and scales"
                 )
-        _check_entries(np.isfinite(means), means, "means", offsets, "a finite number")
+        _check_entries(xp.isfinite(means), means, "means", offsets, "a finite number")
         for name, array in (("weights", weights), ("scales", scales)):
             good = (array >= 0) & (array < np.inf)  # False for NaN
             _check_entries(good, array, name, offsets, "a finite number >= 0")
@@ -81,8 +82,9 @@ class GMMBatch:
                 raise ValueError(f"noise_variances: shape {noise.shape}, expected ({len(offsets) - 1},)")
             bad = ~((noise >= 0) & (noise < np.inf))
             if bad.any():
-                b = int(np.argmax(bad))
-                raise ValueError(f"noise_variances of mixture {b}: {noise[b]}, expected a finite number >= 0")
+                b = int(bad.argmax())
+                value = to_host(noise[b])[()]
+                raise ValueError(f"noise_variances of mixture {b}: {value}, expected a finite number >= 0")
         values = (offsets, weights, means, scales, noise)
         for name, value in zip(self.__dataclass_fields__, values, strict=True):
             object.__setattr__(self, name, value)
@@ -99,6 +101,7 @@ class GMMBatch:
         return batch
 
     @classmethod
+    @on_their_device
     def from_list(cls, mixtures: Sequence[Mixture], noise_variances: Any = None) -> GMMBatch:
         """Build from ``[(weights (n,), means (n, D), scales (n, D)), ...]``; for D = 1 also ``(n,)``.
 
@@ -128,7 +131,8 @@ class GMMBatch:
                     )
                 parts[name].append(columns)
         offsets = np.cumsum([0] + [len(w) for w in parts["weights"]], dtype=np.int64)
-        joined = {name: np.concatenate(part) for name, part in parts.items()}
+        xp = array_namespace(*(array for part in parts.values() for array in part))
+        joined = {name: xp.concatenate(part) for name, part in parts.items()}
         return cls(offsets, **joined, noise_variances=noise_variances)
 
     @property
@@ -143,20 +147,20 @@ class GMMBatch:
 
     @property
     def n_components(self) -> Array:
-        """Components of each mixture, shape (B,)."""
+        """Components of each mixture, shape (B,); a NumPy array, as `offsets`."""
         return np.diff(self.offsets)
 
     @property
     def mass(self) -> Array:
         """Total weight of each mixture, k(0), shape (B,)."""
-        if len(self.weights) == 0:
-            return np.zeros(self.n_mixtures, dtype=self.dtype)
-        return np.add.reduceat(self.weights, self.offsets[:-1])
+        return segment_sums(self.weights, self.offsets)
 
     @property
+    @on_their_device
     def owner(self) -> Array:
         """Index of the mixture each component belongs to, shape (J,)."""
-        return np.repeat(np.arange(self.n_mixtures), self.n_components)
+        owner: Array = array_namespace(self.weights).asarray(np.repeat(np.arange(self.n_mixtures), self.n_components))
+        return owner
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -171,6 +175,7 @@ class GMMBatch:
 
     def __getitem__(self, index: Any) -> GMMBatch:
         """``g[i]`` is a batch of one; a slice, index array or mask picks several, in that order."""
+        index = to_host(index) if is_cupy(index) else index
         rows = np.atleast_1d(np.arange(self.n_mixtures)[index])
         if rows.ndim > 1:
             raise IndexError(f"index: shape {rows.shape}, expected one dimension")
@@ -180,20 +185,28 @@ class GMMBatch:
         sizes = f"n_mixtures={len(self)}, n_components={len(self.weights)}, n_dims={self.n_dims}"
         return f"GMMBatch({sizes}, dtype={self.dtype})"
 
+    @on_their_device
     def _take(self, rows: Array) -> GMMBatch:
         counts = self.n_components[rows]
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         flat = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[:-1][rows], counts)
+        xp = array_namespace(self.weights)
+        flat, rows = xp.asarray(flat), xp.asarray(rows)
         noise = None if self.noise_variances is None else self.noise_variances[rows]
         return GMMBatch.trusted(offsets, self.weights[flat], self.means[flat], self.scales[flat], noise)
 
     def to(self, device: str) -> GMMBatch:
-        """The same batch on "cpu" or "gpu"; itself if it is there already."""
-        if device not in ("cpu", "gpu"):
-            raise ValueError(f"device: {device!r}, expected 'cpu' or 'gpu'")
-        if device == "gpu":
-            raise BackendUnavailableError("device='gpu': the CUDA backend is not part of this version")
-        return self
+        """The same batch on "cpu" or "gpu" (the current one); itself if it is there already.
+
+        Raises
+        ------
+        BackendUnavailableError
+            For "gpu" where there is none, with the cause.
+        """
+        if one_of(device, "device", ("cpu", "gpu")) == ("gpu" if is_cupy(self.weights) else "cpu"):
+            return self
+        arrays: list[Any] = [None if a is None else to_device(a, device) for a in self._arrays()]
+        return GMMBatch.trusted(self.offsets, *arrays)
 
     def _arrays(self) -> tuple[Any, ...]:
         return (self.weights, self.means, self.scales, self.noise_variances)
@@ -212,7 +225,14 @@ class GMMGradient:
     scales: Array
     noise_variance: Array | None = None
 
+    def to(self, device: str) -> GMMGradient:
+        """The same gradient on "cpu" or "gpu"; see `GMMBatch.to`."""
+        given = (self.weights, self.means, self.scales, self.noise_variance)
+        arrays: list[Any] = [None if a is None else to_device(a, device) for a in given]
+        return GMMGradient(*arrays)
 
+
+@on_their_device
 def concat(batches: Sequence[GMMBatch]) -> GMMBatch:
     """Join batches of equal D into one, in order.
 
@@ -220,6 +240,8 @@ def concat(batches: Sequence[GMMBatch]) -> GMMBatch:
     ------
     ValueError
         If the list is empty, if D differs, or if only some batches carry noise variances.
+    TypeError
+        If some batches live on a GPU and some do not.
     """
     batches = list(batches)
     if not batches:
@@ -229,12 +251,29 @@ def concat(batches: Sequence[GMMBatch]) -> GMMBatch:
     if len({g.noise_variances is None for g in batches}) > 1:
         raise ValueError("batches: some carry noise_variances and some do not, expected all or none")
     counts = np.concatenate([[0], *(g.n_components for g in batches)])
-    weights = np.concatenate([g.weights for g in batches])
-    means = np.concatenate([g.means for g in batches])
-    scales = np.concatenate([g.scales for g in batches])
+    xp = array_namespace(*(g.weights for g in batches))
+    weights = xp.concatenate([g.weights for g in batches])
+    means = xp.concatenate([g.means for g in batches])
+    scales = xp.concatenate([g.scales for g in batches])
     noise = [g.noise_variances for g in batches if g.noise_variances is not None]
     offsets = np.cumsum(counts, dtype=np.int64)
-    return GMMBatch.trusted(offsets, weights, means, scales, np.concatenate(noise) if noise else None)
+    return GMMBatch.trusted(offsets, weights, means, scales, xp.concatenate(noise) if noise else None)
+
+
+@on_their_device
+def segment_sums(values: Array, offsets: Array) -> Array:
+    """Sums of `values` (J,) between successive `offsets` (B + 1,), a NumPy array; no segment is empty.
+
+    Every sum is taken by itself: its bits do not depend on the other segments.
+    """
+    if not is_cupy(values):
+        return np.add.reduceat(values, offsets[:-1]) if len(values) else np.zeros(len(offsets) - 1, values.dtype)
+    xp = array_namespace(values)
+    total: Array = xp.zeros(len(offsets) - 1, values.dtype)
+    starts, last = xp.asarray(offsets[:-1]), xp.asarray(offsets[1:] - 1)
+    for k in range(int(np.diff(offsets).max(initial=0))):  # cupy.add.reduceat is not to be had in every release
+        total += xp.where(starts + k <= last, values[xp.minimum(starts + k, last)], 0.0)
+    return total
 
 
 def _checked_offsets(value: Any) -> Array:
@@ -257,6 +296,7 @@ def _check_entries(good: Array, array: Array, name: str, offsets: Array, expecte
     """Raise ValueError naming mixture, component and dimension of the first entry that is not `good`."""
     if good.all():
         return
+    array, good = to_host(array), to_host(good)
     where = tuple(int(i) for i in np.argwhere(~good)[0])
     b = int(np.searchsorted(offsets, where[0], side="right")) - 1
     place = f"mixture {b}, component {where[0] - offsets[b]}"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._checks import Array, one_of
-from .backends import get_backend
+from .backends import array_namespace, get_backend, on_their_device
 from .gmm import GMMBatch
 from .gram import checked_points
 from .likelihood import checked_problem
@@ -36,6 +36,7 @@ class GPPrediction:
     info: Array
 
 
+@on_their_device
 def predict_gp(
     g: GMMBatch,
     X: Any,
@@ -77,7 +78,7 @@ def predict_gp(
         As `log_likelihood`; for noise by point with ``observed=True``, since the noise at a test point is
         unknown.
     TypeError
-        For arrays that are not real numbers.
+        For arrays that are not real numbers, or that live on different devices.
     MemoryError
         If one matrix and one block of test points do not fit in `max_bytes`.
 
@@ -97,7 +98,7 @@ def predict_gp(
     X_new = checked_points(X_new, "X_new", g, allow_empty=True)
     if observed and np.ndim(noise_variance) == 2:
         raise ValueError("noise_variance: one number a point with observed=True, expected a scalar or (B,)")
-    xb = get_backend(g.weights, X, y, X_new)
+    xb = get_backend(g.weights, X, y, noise, X_new)
     mean, variance, matrix, info = xb.predict_gp(
         g.offsets,
         g.weights,
@@ -115,6 +116,6 @@ def predict_gp(
     if observed:
         variance += noise
         if matrix is not None:
-            diagonal = np.arange(matrix.shape[1])
+            diagonal = array_namespace(matrix).arange(matrix.shape[1])
             matrix[:, diagonal, diagonal] += noise
     return GPPrediction(mean, variance, matrix, info)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
 import numpy as np
 
 from ._checks import Array, float_array, one_of
-from .backends import get_backend
+from .backends import array_namespace, get_backend, on_their_device, to_host
 from .errors import CollapsedInputsWarning
 from .gmm import GMMBatch
 
@@ -16,6 +17,7 @@ _WIDEST = 1e150  # squares of lags must not overflow
 PHASES = ("joint", "per_axis")
 
 
+@on_their_device
 def gram(
     g: GMMBatch,
     X: Any,
@@ -51,7 +53,7 @@ def gram(
         If X has no rows or another number of columns than g has dimensions; for NaN or infinity; for noise
         beside Y, negative noise, or noise of another shape; for inputs beyond 1e150.
     TypeError
-        For arrays that are not real numbers.
+        For arrays that are not real numbers, or that live on different devices.
 
     Warns
     -----
@@ -70,11 +72,11 @@ def gram(
         if noise_variance is not None:
             raise ValueError("noise_variance: given beside Y, expected None (noise is on the diagonal of K(X, X))")
         Y = checked_points(Y, "Y", g, allow_empty=True)
-        noise = np.zeros((1, 1))
+        noise = array_namespace(g.weights).zeros((1, 1))
     else:
         noise = checked_noise(noise_variance, g, len(X), default=0.0)
     warn_if_collapsed(X, "X")
-    xb = get_backend(g.weights, X, Y)
+    xb = get_backend(g.weights, X, Y, noise)
     K: Array = xb.gram(g.offsets, g.weights, g.means, g.scales, X, Y, noise, per_axis=phase == "per_axis")
     return K
 
@@ -88,7 +90,7 @@ def checked_points(value: Any, name: str, g: GMMBatch, *, allow_empty: bool = Fa
         raise ValueError(f"{name}: {points.shape[1]} columns (shape {points.shape}), but g.n_dims is {g.n_dims}")
     if len(points) == 0 and not allow_empty:
         raise ValueError(f"{name}: no rows, expected at least one point")
-    largest = float(np.abs(points).max(initial=0.0))
+    largest = float(abs(points).max()) if points.size else 0.0
     if largest > _WIDEST:
         raise ValueError(f"{name}: entries up to {largest:g}, expected at most {_WIDEST:g}; rescale")
     return points
@@ -97,7 +99,8 @@ def checked_points(value: Any, name: str, g: GMMBatch, *, allow_empty: bool = Fa
 def checked_noise(value: Any, g: GMMBatch, n_points: int, *, default: float | None = None) -> Array:
     """Noise variances as a float64 table whose axes are B or 1 and N or 1 long.
 
-    A scalar gives (1, 1), a (B,) array (B, 1); None takes those of `g`, else `default`, else raises.
+    A scalar gives (1, 1), a (B,) array (B, 1); None takes those of `g`, else `default`, else raises. A scalar goes
+    where the arrays of `g` live.
     """
     if value is None:
         value = g.noise_variances if g.noise_variances is not None else default
@@ -116,7 +119,10 @@ def checked_noise(value: Any, g: GMMBatch, n_points: int, *, default: float | No
             f"noise_variance: shape {noise.shape}, expected a scalar, ({n_mixtures},), (1, {n_points}) or "
             f"({n_mixtures}, {n_points})"
         )
+    if noise.ndim == 0:
+        table = array_namespace(g.weights).full((1, 1), float(noise))
     if (table < 0).any():
+        noise = to_host(noise)
         where = tuple(int(i) for i in np.argwhere(noise < 0)[0])
         raise ValueError(f"noise_variance{list(where) if where else ''}: {noise[where]}, expected >= 0")
     return table
@@ -133,25 +139,33 @@ def warn_if_collapsed(X: Array, name: str) -> None:
     if X.dtype != np.float32 or len(X) < 2:
         return
     suspects = [d for d in range(X.shape[1]) if _looks_rounded(X[:, d])]
-    if suspects and len(np.unique(X, axis=0)) < len(X):
+    if suspects and len(np.unique(to_host(X), axis=0)) < len(X):  # cupy.unique has no axis in every release
         d = suspects[0]
-        largest = np.abs(X[:, d]).max()
+        largest = to_host(abs(X[:, d]).max())
         warnings.warn(
             f"{name}: float32 column {d} reaches {largest:g}, where neighbouring numbers are "
             f"{np.spacing(largest):g} apart, and rows have become equal; subtract an offset before the cast to "
             "float32, or pass float64",
             CollapsedInputsWarning,
-            stacklevel=3,
+            stacklevel=_callers_level(),
         )
 
 
 def _looks_rounded(column: Array) -> bool:
-    largest = np.abs(column).max()
+    xp = array_namespace(column)
+    largest = to_host(abs(column).max())
     spacing = float(np.spacing(largest))
-    values = np.unique(column).astype(np.float64)
+    values = xp.unique(column).astype(np.float64)
     if len(values) == 1:
         return bool(largest >= 2.0**24)
-    width = values[-1] - values[0]
-    return bool(
-        width < 2.0**-10 * float(largest) and width < spacing * len(column) and np.diff(values).min() <= spacing
-    )
+    width = float(values[-1] - values[0])
+    narrow = width < 2.0**-10 * float(largest) and width < spacing * len(column)
+    return narrow and bool(xp.diff(values).min() <= spacing)
+
+
+def _callers_level() -> int:
+    """`stacklevel` with which the function that calls this one names the line outside the package that led here."""
+    level, package = 1, __name__.partition(".")[0] + "."
+    while sys._getframe(level).f_globals.get("__name__", "").startswith(package):
+        level += 1
+    return level

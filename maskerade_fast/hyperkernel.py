@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from ._checks import Array, float_array, one_of, positive
-from .backends import get_backend
+from .backends import array_namespace, get_backend, on_their_device
 from .distances import (
     Metric,
     check_batch,
@@ -26,7 +26,7 @@ from .distances import (
     symmetrised,
     to_atoms,
 )
-from .gmm import GMMBatch, GMMGradient
+from .gmm import GMMBatch, GMMGradient, segment_sums
 
 __all__ = [
     "PreparedBatch",
@@ -55,6 +55,7 @@ class PreparedBatch:
         return len(self.batch)
 
 
+@on_their_device
 def prepare(g: GMMBatch | PreparedBatch, *, metric: Metric | None = None) -> PreparedBatch:
     """Do once what `squared_distance` and the hyper-kernel need of a batch.
 
@@ -69,18 +70,20 @@ def prepare(g: GMMBatch | PreparedBatch, *, metric: Metric | None = None) -> Pre
             raise ValueError(f"metric: {metric}, but the batch was prepared for {g.metric}")
         return g
     check_batch(g, "g")
+    xp = array_namespace(g.weights)
     weights = g.weights
     features = []
     if metric.noise_weight > 0.0:
         features.append(metric.noise_weight * _log_noise(g))
     if metric.mass_weight > 0.0:
         mass = _positive_mass(g)
-        features.append(metric.mass_weight * np.log(mass))
-        weights = np.asarray(weights, dtype=np.float64) / np.repeat(mass, g.n_components)
-    stacked = np.stack(features, axis=1) if features else None
+        features.append(metric.mass_weight * xp.log(mass))
+        weights = weights.astype(np.float64) / mass[g.owner]
+    stacked = xp.stack(features, axis=1) if features else None
     return PreparedBatch(g, metric, to_atoms(g, metric, weights, metric.mass_correction, features=stacked))
 
 
+@on_their_device
 def squared_distance(
     a: GMMBatch | PreparedBatch, b: GMMBatch | PreparedBatch | None = None, *, metric: Metric | None = None
 ) -> Array:
@@ -109,6 +112,7 @@ def squared_distance(
     return in_dtype(backend.pairwise_distance(first.atoms, *other), first.batch)
 
 
+@on_their_device
 def hyperkernel(
     a: GMMBatch | PreparedBatch,
     b: GMMBatch | PreparedBatch | None = None,
@@ -175,6 +179,7 @@ def hyperkernel_vjp(
     return pull(cotangent)
 
 
+@on_their_device
 def hyperkernel_pullback(
     a: GMMBatch | PreparedBatch,
     b: GMMBatch | PreparedBatch | None = None,
@@ -202,11 +207,15 @@ def hyperkernel_pullback(
     covariance = backend.covariance_from_distance(distance, **parameters)
     scale = -1.0 / parameters["lengthscale"] ** 2
 
+    @on_their_device
     def pull(cotangent: Any) -> GMMGradient:
-        slope = checked_cotangent(cotangent, *distance.shape) * covariance
+        cotangent = checked_cotangent(cotangent, *distance.shape)
+        xp = array_namespace(distance, cotangent)
+        slope = cotangent * covariance
         if power == 1:
-            root = np.sqrt(distance)
-            slope = np.divide(slope * (0.5 * scale), root, out=np.zeros_like(slope), where=root > 0.0)
+            root = xp.sqrt(distance)
+            apart = root > 0.0
+            slope = xp.where(apart, slope * (0.5 * scale) / xp.where(apart, root, 1.0), 0.0)
         else:
             slope *= scale
         return _distance_vjp(first, second, slope)
@@ -214,6 +223,7 @@ def hyperkernel_pullback(
     return in_dtype(covariance, first.batch), pull
 
 
+@on_their_device
 def hyperkernel_matvec(
     a: GMMBatch | PreparedBatch,
     b: GMMBatch | PreparedBatch | None,
@@ -247,12 +257,13 @@ def hyperkernel_matvec(
     v = float_array(v, "v", ndim=(1, 2), dtype=np.float64)
     if len(v) != len(second):
         raise ValueError(f"v: {len(v)} rows, expected {len(second)} as b has mixtures")
-    backend = get_backend(first.batch.weights)
+    backend = get_backend(first.batch.weights, v)
     columns = v[:, None] if v.ndim == 1 else v
     out = backend.hyperkernel_matvec(first.atoms, second.atoms, columns, **parameters)
     return in_dtype(out[:, 0] if v.ndim == 1 else out, first.batch)
 
 
+@on_their_device
 def covariance_from_distance(distance: Any, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
     """The hyper-kernel of squared distances that are known already.
 
@@ -292,21 +303,22 @@ def _distance_vjp(a: PreparedBatch, b: PreparedBatch | None, cotangent: Array) -
     `cotangent` is (B_a, B_b) float64; `b=None` differentiates through both places of `a`.
     """
     metric, g = a.metric, a.batch
+    xp = array_namespace(g.weights)
     if b is None:
         b, cotangent = a, symmetrised(cotangent)
     other = b.batch
     g_weights, g_points = get_backend(g.weights).pairwise_distance_vjp(a.atoms, b.atoms, cotangent)
     g_noise = None
     if metric.noise_weight > 0.0:
-        sign = np.sign(_log_noise(g)[:, None] - _log_noise(other))
-        g_noise = metric.noise_weight * np.sum(cotangent * sign, axis=1) / g.noise_variances
+        sign = xp.sign(_log_noise(g)[:, None] - _log_noise(other))
+        g_noise = metric.noise_weight * xp.sum(cotangent * sign, axis=1) / g.noise_variances
     if metric.mass_weight > 0.0:
         mass, mass_b = _positive_mass(g), _positive_mass(other)
-        sign = np.sign(np.log(mass)[:, None] - np.log(mass_b))
-        radial = metric.mass_weight * np.sum(cotangent * sign, axis=1)
-        if len(g):
-            radial -= np.add.reduceat(g_weights * g.weights, g.offsets[:-1]) / mass
-        g_weights = (g_weights + np.repeat(radial, g.n_components)) / np.repeat(mass, g.n_components)
+        sign = xp.sign(xp.log(mass)[:, None] - xp.log(mass_b))
+        radial = metric.mass_weight * xp.sum(cotangent * sign, axis=1)
+        radial -= segment_sums(g_weights * g.weights, g.offsets) / mass
+        owner = g.owner
+        g_weights = (g_weights + radial[owner]) / mass[owner]
     return gradient(g, metric, g_weights, g_points, g_noise)
 
 
@@ -315,16 +327,18 @@ def _log_noise(g: GMMBatch) -> Array:
     if noise is None:
         raise ValueError("metric: noise_weight > 0, but a batch carries no noise_variances")
     if not (noise > 0).all():
-        b = int(np.argmin(noise > 0))
-        raise ValueError(f"noise_variances of mixture {b}: {noise[b]}, expected > 0 where metric.noise_weight > 0")
-    return np.log(np.asarray(noise, dtype=np.float64))
+        b = int((noise > 0).argmin())
+        value = float(noise[b])
+        raise ValueError(f"noise_variances of mixture {b}: {value}, expected > 0 where metric.noise_weight > 0")
+    log_noise: Array = array_namespace(noise).log(noise.astype(np.float64))
+    return log_noise
 
 
 def _positive_mass(g: GMMBatch) -> Array:
-    mass = np.add.reduceat(np.asarray(g.weights, dtype=np.float64), g.offsets[:-1]) if len(g) else np.empty(0)
+    mass = segment_sums(g.weights.astype(np.float64), g.offsets)
     if not (mass > 0).all():
-        b = int(np.argmin(mass > 0))
-        raise ValueError(f"weights of mixture {b}: total {mass[b]}, expected > 0 where metric.mass_weight > 0")
+        b = int((mass > 0).argmin())
+        raise ValueError(f"weights of mixture {b}: total {float(mass[b])}, expected > 0 where metric.mass_weight > 0")
     return mass
 
 

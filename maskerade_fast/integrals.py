@@ -2,6 +2,9 @@
 
 The nodes and their weights stand for the reference measure q: ``Z = integral of f dq``. Whatever q is, the formulas
 stay; f is then ``likelihood * prior / q``.
+
+Where the mixtures live on a GPU, hyper-kernels are computed there. The h x m matrix between observations and nodes
+comes to the host once, since all that is done with it is one triangular solve and products with vectors.
 """
 
 from __future__ import annotations
@@ -76,6 +79,7 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
     ----------
     surrogate : Surrogate of h observations
     nodes : GMMBatch of m >= 1 mixtures
+        Where the surrogate's mixtures live.
     node_weights : array, shape (m,)
         Non-negative; a measure's draws have weights that sum to 1.
 
@@ -84,7 +88,7 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
     O(m h^2) time; the m x m covariance of the nodes is streamed, never stored. With ``u = v * mu``, the integral is
     ``u^T mu / 2 + epsilon`` and its variance ``u^T kappa u - |K^(-1/2) kappa(Theta, S) u|^2``.
     """
-    node_weights = float_array(node_weights, "node_weights", ndim=1, dtype=np.float64)
+    node_weights = to_host(float_array(node_weights, "node_weights", ndim=1, dtype=np.float64))
     if len(node_weights) != len(nodes) or len(nodes) == 0:
         raise ValueError(f"node_weights: {len(node_weights)} for {len(nodes)} nodes, expected as many, at least 1")
     if (node_weights < 0.0).any():
@@ -104,7 +108,7 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
     rotated = white * np.sqrt(node_weights)
     left = surrogate.solve_transposed(rotated @ rotated.T)
     weights = surrogate.solve_transposed(left.T)
-    sizes, member = np.unique(to_host(nodes.n_components), return_inverse=True)
+    sizes, member = np.unique(nodes.n_components, return_inverse=True)
     # All nodes may be so far from the observations that the surrogate underflows there: log Z is then unknown.
     log_mean, log_sd = -math.inf, math.inf
     if mean > 0.0:

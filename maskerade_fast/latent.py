@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from ._checks import Array, positive, real
-from .gmm import GMMBatch, GMMGradient
+from ._checks import Array, is_cupy, positive, real
+from .gmm import GMMBatch, GMMGradient, segment_sums
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _TINY = float(np.finfo(np.float64).tiny)
@@ -163,7 +163,10 @@ class LatentMap:
         ------
         ValueError
             For another D, a negative mean where means are folded, or no noise variances where noise is free.
+        TypeError
+            For mixtures of CuPy arrays: the map rests on special functions that only SciPy has.
         """
+        check_on_host(mixtures)
         if mixtures.n_dims != self.n_dims:
             raise ValueError(f"mixtures: {mixtures.n_dims} dimensions, expected {self.n_dims}")
         if self.fold and (mixtures.means < 0.0).any():
@@ -427,15 +430,16 @@ def _beta_coordinates(a: float, b: Array, v: Array, rest: Array) -> Array:
     return result
 
 
+def check_on_host(mixtures: GMMBatch) -> None:
+    """TypeError for mixtures of CuPy arrays."""
+    if is_cupy(mixtures.weights):
+        raise TypeError("mixtures: CuPy arrays, expected NumPy arrays here; move with g.to('cpu')")
+
+
 def _cumulated(counts: Array) -> Array:
     offsets = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
-
-
-def segment_sums(values: Array, offsets: Array) -> Array:
-    """Sums of `values` between successive offsets; no segment is empty."""
-    return np.add.reduceat(values, offsets[:-1]) if len(values) else np.zeros(len(offsets) - 1)
 
 
 def _safe_log(values: Array) -> Array:

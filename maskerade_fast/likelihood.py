@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._checks import Array, float_array, integer, non_negative, one_of
-from .backends import get_backend
+from .backends import get_backend, on_their_device
 from .gmm import GMMBatch, GMMGradient
 from .gram import PHASES, checked_noise, checked_points, warn_if_collapsed
 
@@ -37,6 +37,7 @@ class LogLikelihood:
     grad: GMMGradient | None = None
 
 
+@on_their_device
 def log_likelihood(
     g: GMMBatch,
     X: Any,
@@ -81,7 +82,7 @@ def log_likelihood(
         If X has no rows, or its shape does not fit g or y; for NaN or infinity; for noise that is negative,
         of another shape, or not given anywhere; for negative jitter.
     TypeError
-        For arrays that are not real numbers.
+        For arrays that are not real numbers, or that live on different devices.
     MemoryError
         If one matrix does not fit in `max_bytes`.
 
@@ -98,7 +99,7 @@ def log_likelihood(
     Oracle: ``tests/oracle.py::log_likelihood``.
     """
     X, y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
-    xb = get_backend(g.weights, X, y)
+    xb = get_backend(g.weights, X, y, noise)
     value, info, shift, parts = xb.log_likelihood(
         g.offsets,
         g.weights,

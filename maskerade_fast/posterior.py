@@ -1,24 +1,26 @@
 """What `marginalise` returns: evidence, weights over kernels and sizes, and predictions in the user's units.
 
-Everything is stored in standardised units (x in [0, 1], y of mean 0 and sd 1) and converted on the way out.
+Everything is stored in standardised units (x in [0, 1], y of mean 0 and sd 1) and converted on the way out. Data and
+mixtures lie on one device, where predictions are computed; numbers that belong to single mixtures or to pairs of them
+are few and lie on the host.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array, integer
+from ._checks import Array, float_array, integer, is_cupy, one_of
 from .archive import load_arrays, save_arrays
-from .backends import single_threaded_blas
+from .backends import array_namespace, on_their_device, single_threaded_blas, to_device_of, to_host
 from .data import RegressionData, Standardiser
 from .errors import DataError
-from .gmm import GMMBatch
+from .gmm import GMMBatch, segment_sums
 from .gp import GPPrediction, predict_gp
 from .integrals import Evidence
 from .prediction import Prediction, combine_gaussians, combine_gaussians_joint
@@ -53,13 +55,18 @@ class Band:
     lower: Array
     upper: Array
 
+    def moved(self, reference: Any) -> Band:
+        """The same where `reference` lives."""
+        return Band(*(to_device_of(reference, array) for array in (self.mean, self.lower, self.upper)))
+
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
     """Posterior over spectral mixture kernels, and the predictions it implies.
 
     Made by `marginalise` or `load`. Attributes ending in ``_standardised`` are in standardised units; the others, the
-    methods' arguments and their results are in the user's.
+    methods' arguments and their results are in the user's. Attributes are NumPy's, whatever `device` is, but for data,
+    mixtures and nodes ``_standardised``; results of methods live where their arguments do.
 
     Attributes
     ----------
@@ -68,7 +75,7 @@ class Posterior:
     component_probabilities : array, shape (max_components,)
         Posterior probability of each mixture size.
     mixtures : GMMBatch
-        The h evaluated mixtures, with their noise variances.
+        The h evaluated mixtures, with their noise variances; NumPy arrays.
     log_likelihoods : array, shape (h,)
     pair_weights : array, shape (h, h)
         W of docs/mathematics.md section 8, scaled to add up to 1: positive semi-definite, though single entries may be
@@ -133,7 +140,29 @@ class Posterior:
 
     @property
     def mixtures(self) -> GMMBatch:
-        return self.standardiser.mixtures_from_unit(self.mixtures_standardised)
+        return self.standardiser.mixtures_from_unit(self.mixtures_standardised.to("cpu"))
+
+    @property
+    def device(self) -> str:
+        """Where predictions are computed: "cpu" or "gpu"."""
+        return "gpu" if is_cupy(self.mixtures_standardised.weights) else "cpu"
+
+    def to(self, device: str) -> Posterior:
+        """The same posterior on "cpu" or "gpu"; itself if it is there already.
+
+        Raises
+        ------
+        BackendUnavailableError
+            For "gpu" where there is none, with the cause.
+        """
+        if one_of(device, "device", ("cpu", "gpu")) == self.device:
+            return self
+        return replace(
+            self,
+            data_standardised=self.data_standardised.to(device),
+            mixtures_standardised=self.mixtures_standardised.to(device),
+            nodes_standardised=self.nodes_standardised.to(device),
+        )
 
     @property
     def effective_sample_size(self) -> float:
@@ -145,6 +174,7 @@ class Posterior:
         """Largest mixture size considered."""
         return len(self.component_probabilities)
 
+    @on_their_device
     @single_threaded_blas()
     def predict(self, X_new: Any, observed: bool = True) -> Prediction:
         """Predictive distribution at each new point by itself.
@@ -155,23 +185,30 @@ class Posterior:
         observed : bool
             True: of a new observation, noise included; False: of the latent function.
 
+        Returns
+        -------
+        Prediction
+            Computed on `device`; its results live where `X_new` does.
+
         Notes
         -----
         O(k N^2 (N + M) + k^2 M) for the k mixtures kept. Mixtures whose amplitudes sqrt(W_ii) add up to less than
         1e-4 of the whole are left out, always wholly: a pruned pair could make the density negative.
         """
-        gp = self._data_predictions(self._points(X_new), observed=observed)
-        rows = self._kept
+        points = self._points(X_new)
+        mixtures, rows = self._kept_mixtures, self._kept
+        gp = self._data_predictions(points, observed=observed)
         # A latent variance can be 0 to rounding at a data point; a Gaussian needs a width.
-        least = np.finfo(float).eps * self.mixtures_standardised.mass[rows, None]
+        least = np.finfo(float).eps * mixtures.mass[:, None]
         prediction = combine_gaussians(
-            self.pair_weights[np.ix_(rows, rows)],
+            to_device_of(gp.mean, self.pair_weights[np.ix_(rows, rows)]),
             gp.mean,
-            np.maximum(gp.variance, least),
-            factor=self.factor[rows],
+            array_namespace(gp.variance).maximum(gp.variance, least),
+            factor=to_device_of(gp.mean, self.factor[rows]),
         )
-        return prediction.scaled(self.standardiser.y_mean, self.standardiser.y_scale)
+        return prediction.scaled(self.standardiser.y_mean, self.standardiser.y_scale).moved(points)
 
+    @on_their_device
     @single_threaded_blas()
     def joint_log_density(self, X_new: Any, y_new: Any) -> float:
         """Log density of all new observations together.
@@ -183,22 +220,24 @@ class Posterior:
         """
         X_new = self._points(X_new)
         y_new = float_array(y_new, "y_new", ndim=1, dtype=np.float64)
+        array_namespace(X_new, y_new)  # refuses a mixture of devices
         if len(y_new) != len(X_new):
             raise ValueError(f"y_new: {len(y_new)} values for {len(X_new)} points of X_new, expected as many")
         gp = self._data_predictions(X_new, covariance="full", observed=True)
         rows = self._kept
         joint = combine_gaussians_joint(
-            self.pair_weights[np.ix_(rows, rows)],
+            to_device_of(gp.mean, self.pair_weights[np.ix_(rows, rows)]),
             gp.mean,
             gp.covariance,
-            self.standardiser.y_to_unit(y_new),
-            factor=self.factor[rows],
+            to_device_of(gp.mean, self.standardiser.y_to_unit(y_new)),
+            factor=to_device_of(gp.mean, self.factor[rows]),
         )
         return joint.log_density + self.standardiser.log_density_shift(len(y_new))
 
     def kernel(self, lags: Any) -> Band:
         """The kernel at `lags`, shape (L,) for D = 1 or (L, D), under the posterior; units of y squared."""
-        lags = float_array(lags, "lags", ndim=(1, 2), dtype=np.float64)
+        given = lags = float_array(lags, "lags", ndim=(1, 2), dtype=np.float64)
+        lags = to_host(lags)
         lags = lags[:, None] if lags.ndim == 1 else lags
         if lags.shape[1] != self.data_standardised.n_dims:
             raise ValueError(f"lags: {lags.shape[1]} columns, expected {self.data_standardised.n_dims}")
@@ -208,14 +247,15 @@ class Posterior:
             envelope = np.exp(-2.0 * np.pi**2 * (g.scales**2 @ lags[i] ** 2))
             return np.asarray(g.weights * envelope * np.cos(phase))
 
-        return self._band(len(lags), values)
+        return self._band(len(lags), values).moved(given)
 
     def spectral_density(self, frequencies: Any, axis: int = 0) -> Band:
         """Two-sided spectral density along input `axis` at `frequencies` (F,), in cycles per unit of x.
 
         Units of y squared per cycle per unit of x; over all frequencies it integrates to the kernel at lag 0.
         """
-        frequencies = float_array(frequencies, "frequencies", ndim=1, dtype=np.float64)
+        given = frequencies = float_array(frequencies, "frequencies", ndim=1, dtype=np.float64)
+        frequencies = to_host(frequencies)
         n_dims = self.data_standardised.n_dims
         axis = integer(axis, "axis", minimum=-n_dims)
         if axis >= n_dims:
@@ -226,13 +266,13 @@ class Posterior:
             both = [np.exp(-0.5 * ((frequencies[i] - centre) / scale) ** 2) for centre in (mean, -mean)]
             return np.asarray(0.5 * g.weights * (both[0] + both[1]) / (np.sqrt(2.0 * np.pi) * scale))
 
-        return self._band(len(frequencies), values)
+        return self._band(len(frequencies), values).moved(given)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything `load` needs to one .npz file, atomically."""
+        """Write everything `load` needs to one .npz file, atomically; `load` gives a posterior on the CPU."""
         arrays: dict[str, Any] = {
-            "X": self.data_standardised.X,
-            "y": self.data_standardised.y,
+            "X": to_host(self.data_standardised.X),
+            "y": to_host(self.data_standardised.y),
             "history": np.array([_row_values(row) for row in self.history]).reshape(-1, len(fields(HistoryRow))),
             "warnings": np.array(self.warnings, dtype=np.str_),
         }
@@ -241,7 +281,7 @@ class Posterior:
         for prefix, g in (("mixtures", self.mixtures_standardised), ("nodes", self.nodes_standardised)):
             for field in fields(GMMBatch):
                 if getattr(g, field.name) is not None:
-                    arrays[f"{prefix}_{field.name}"] = getattr(g, field.name)
+                    arrays[f"{prefix}_{field.name}"] = to_host(getattr(g, field.name))
         for name in _PLAIN:
             arrays[name] = np.asarray(getattr(self, name))
         save_arrays(path, arrays, kind=_ARCHIVE_KIND, version=_ARCHIVE_VERSION)
@@ -255,10 +295,15 @@ class Posterior:
         dropped = int(np.searchsorted(np.cumsum(amplitude[order]), _PRUNED_AMPLITUDE * total, side="right"))
         return np.sort(order[min(dropped, len(order) - 1) :])
 
+    @property
+    def _kept_mixtures(self) -> GMMBatch:
+        return self.mixtures_standardised[self._kept]
+
     def _data_predictions(self, X_new: Array, **options: Any) -> GPPrediction:
         """Predictions of the data, in standardised units, by each of the mixtures kept."""
-        data, points = self.data_standardised, self.standardiser.X_to_unit(X_new)
-        return predict_gp(self.mixtures_standardised[self._kept], data.X, data.y, None, points, **options)
+        data = self.data_standardised
+        points = to_device_of(data.X, self.standardiser.X_to_unit(X_new))
+        return predict_gp(self._kept_mixtures, data.X, data.y, None, points, **options)
 
     def _points(self, X_new: Any) -> Array:
         points = float_array(X_new, "X_new", ndim=(1, 2), dtype=np.float64)
@@ -273,11 +318,11 @@ class Posterior:
         order = np.argsort(-self.node_probabilities, kind="stable")
         carried = np.cumsum(self.node_probabilities[order])
         rows = np.sort(order[: int(np.searchsorted(carried, 1.0 - 1e-6)) + 1])
-        g = self.standardiser.mixtures_from_unit(self.nodes_standardised[rows])
+        g = self.standardiser.mixtures_from_unit(self.nodes_standardised[rows].to("cpu"))
         p = self.node_probabilities[rows] / self.node_probabilities[rows].sum()
         mean, lower, upper = (np.empty(count) for _ in range(3))
         for i in range(count):
-            by_mixture = np.add.reduceat(values(g, i), g.offsets[:-1])
+            by_mixture = segment_sums(values(g, i), g.offsets)
             mean[i] = p @ by_mixture
             ranked = np.argsort(by_mixture, kind="stable")
             below = np.cumsum(p[ranked])

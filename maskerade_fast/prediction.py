@@ -9,18 +9,21 @@ negative.
 
 *Pointwise*, every point is a mixture by itself, whatever other points were asked for. *Jointly*, N_i is the
 Gaussian over all points; its mean then depends on which points are asked for together.
+
+Sums over pairs run where the Gaussians' means live; W itself is checked and factored on the host, where LAPACK serves a
+matrix of some hundred rows as well.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array, generator, integer, positive, real
-from .backends import get_backend, single_threaded_blas
+from ._checks import Array, float_array, generator, integer, is_cupy, positive, real
+from .backends import array_namespace, get_backend, on_their_device, single_threaded_blas, to_device_of, to_host
 
 _CLIP = 1e-8  # negative eigenvalues of W taken for rounding, as a fraction of the largest
 _MANY_DRAWS = 64  # from here on a table of the CDF costs less than solving for each draw
@@ -42,6 +45,11 @@ class Prediction:
         Of the Gaussians that are combined.
     total : array of float64, shape (M,)
         The normaliser ``sum_ij W_ij s_ij``.
+
+    Notes
+    -----
+    The last five arrays may live on a GPU while `mean` and `variance` do not (`moved`). Arguments of the methods must
+    live where `mean` does, and so do the results.
     """
 
     mean: Array
@@ -55,6 +63,7 @@ class Prediction:
     def __len__(self) -> int:
         return len(self.mean)
 
+    @on_their_device
     def log_density(self, y: Any) -> Array:
         """Natural log of each point's density at `y` (M,); shape (M,). Finite however far y lies. O(h r M).
 
@@ -66,9 +75,11 @@ class Prediction:
         y = float_array(y, "y", ndim=1, dtype=np.float64)
         if y.shape != self.mean.shape:
             raise ValueError(f"y: shape {y.shape}, expected {self.mean.shape}, one value a point")
-        log_sum = get_backend(self.means).pair_log_density(self.factor, self.means, self.variances, y)
-        return self._as_given(log_sum - np.log(self.total))
+        xp = array_namespace(self.means)
+        log_sum = get_backend(self.means).pair_log_density(self.factor, self.means, self.variances, self._placed(y))
+        return self._as_given(log_sum - xp.log(self.total))
 
+    @on_their_device
     def cdf(self, y: Any) -> Array:
         """Probability of a value up to `y`; `y` is a number, (M,) or (k, M), and the result (M,) or (k, M).
 
@@ -77,11 +88,13 @@ class Prediction:
         y = float_array(y, "y", ndim=(0, 1, 2), dtype=np.float64)
         if y.ndim and y.shape[-1] != len(self):
             raise ValueError(f"y: shape {y.shape}, expected (M,) or (k, M) with M = {len(self)}")
-        rows = np.broadcast_to(y, (len(y) if y.ndim == 2 else 1, len(self)))
+        xp = array_namespace(self.means)
+        rows = xp.broadcast_to(self._placed(y), (len(y) if y.ndim == 2 else 1, len(self)))
         mass = get_backend(self.means).pair_cdf(self.pair_weights, self.means, self.variances, rows)
-        probability = self._as_given(np.clip(mass / self.total, 0.0, 1.0))
+        probability = self._as_given(xp.clip(mass / self.total, 0.0, 1.0))
         return probability if y.ndim == 2 else probability[0]
 
+    @on_their_device
     def quantile(self, q: Any) -> Array:
         """Quantiles: shape (M,) for a number `q`, (k, M) for `q` of shape (k,).
 
@@ -94,10 +107,12 @@ class Prediction:
         """
         q = float_array(q, "q", ndim=(0, 1), dtype=np.float64)
         if not ((q >= 0.0) & (q <= 1.0)).all():
-            raise ValueError(f"q: {q[()]}, expected probabilities in [0, 1]")
-        quantiles = self._quantiles(np.broadcast_to(q.reshape(-1, 1), (q.size, len(self))))
+            raise ValueError(f"q: {to_host(q)[()]}, expected probabilities in [0, 1]")
+        xp = array_namespace(self.means)
+        quantiles = self._quantiles(xp.broadcast_to(self._placed(q).reshape(-1, 1), (q.size, len(self))))
         return quantiles if q.ndim else quantiles[0]
 
+    @on_their_device
     def sample(self, k: int, rng: Any = None) -> Array:
         """`k` draws a point, independent across points, by inverting the CDF; shape (k, M).
 
@@ -107,6 +122,7 @@ class Prediction:
         k = integer(k, "k", minimum=0)
         uniforms = 1.0 - generator(rng, "rng").random((k, len(self)))  # (0, 1]
         uniforms = np.minimum(uniforms, 1.0 - np.finfo(float).epsneg)  # never the inf of q = 1
+        uniforms = to_device_of(self.means, uniforms)
         if k < _MANY_DRAWS:
             return self._quantiles(uniforms)
         backend = get_backend(self.means)
@@ -126,12 +142,24 @@ class Prediction:
             self.total,
         )
 
+    def moved(self, reference: Any) -> Prediction:
+        """The same with `mean` and `variance`, and hence all results, where `reference` lives; the rest stays."""
+        return replace(self, mean=to_device_of(reference, self.mean), variance=to_device_of(reference, self.variance))
+
     def _quantiles(self, levels: Array) -> Array:
         backend = get_backend(self.means)
         return self._as_given(backend.pair_quantiles(self.pair_weights, self.means, self.variances, levels))
 
+    def _placed(self, argument: Array) -> Array:
+        """An argument, a number or an array that lives where `mean` does, on the device of the sums over pairs."""
+        if argument.ndim:
+            array_namespace(self.mean, argument)  # refuses a mixture of devices
+        placed: Array = to_device_of(self.means, argument)
+        return placed
+
     def _as_given(self, array: Array) -> Array:
-        return array.astype(self.mean.dtype, copy=False)
+        given: Array = to_device_of(self.mean, array.astype(self.mean.dtype, copy=False))
+        return given
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +170,7 @@ class JointDensity:
     mean: Array
 
 
+@on_their_device
 def combine_gaussians(pair_weights: Any, means: Any, variances: Any, *, factor: Any = None) -> Prediction:
     """Combine h Gaussians at each of M points into one predictive density a point.
 
@@ -166,31 +195,38 @@ def combine_gaussians(pair_weights: Any, means: Any, variances: Any, *, factor: 
     ValueError
         For shapes that disagree, a variance <= 0, W not symmetric or not positive semi-definite, F F^T other
         than W, or a mixture that vanishes at a point (``sum_ij W_ij s_ij`` not above its rounding error).
+    TypeError
+        For arrays that are not real numbers, or that live on different devices.
 
     Notes
     -----
     O(h^2 M) time, O(h^2 + h M) memory. Oracle: ``tests/oracle.py::combine_gaussians``.
     """
     means, variances = float_array(means, "means", ndim=2), float_array(variances, "variances", ndim=2)
+    xp = array_namespace(means, variances, *_arrays_among(pair_weights, factor))
     weights, factor, kept = _checked_weights(pair_weights, factor)
     _check_shape(means, "means", (len(kept), means.shape[1]))
     _check_shape(variances, "variances", means.shape)
     if not (variances > 0.0).all():
+        variances = to_host(variances)
         i, point = (int(k) for k in np.argwhere(~(variances > 0.0))[0])
         raise ValueError(f"variances[{i}, {point}]: {variances[i, point]}, expected > 0")
-    dtype = np.result_type(means, variances)
-    means, variances = (a[kept].astype(np.float64, copy=False) for a in (means, variances))
+    dtype = np.result_type(means.dtype, variances.dtype)
+    rows, limit = xp.asarray(kept), _rounding(weights)
+    means, variances = (a[rows].astype(np.float64, copy=False) for a in (means, variances))
+    weights, factor = xp.asarray(weights), xp.asarray(factor)
     total, mean, variance = get_backend(means).pair_moments(weights, means, variances)
-    vanishing = ~(total > _rounding(weights))
+    vanishing = ~(total > limit)
     if vanishing.any():
-        point = int(np.argmax(vanishing))
+        point = int(vanishing.argmax())
         raise ValueError(
-            f"pair_weights: the mixture vanishes at point {point}: sum of W s is {total[point]:.3g} trace W, "
+            f"pair_weights: the mixture vanishes at point {point}: sum of W s is {float(total[point]):.3g} trace W, "
             "expected > 0"
         )
     return Prediction(mean.astype(dtype), variance.astype(dtype), weights, factor, means, variances, total)
 
 
+@on_their_device
 @single_threaded_blas()
 def combine_gaussians_joint(
     pair_weights: Any, means: Any, covariances: Any, y: Any, *, factor: Any = None
@@ -219,18 +255,22 @@ def combine_gaussians_joint(
     means = float_array(means, "means", ndim=2)
     covariances = float_array(covariances, "covariances", ndim=3)
     y = float_array(y, "y", ndim=1, dtype=np.float64)
+    xp = array_namespace(means, covariances, y, *_arrays_among(pair_weights, factor))
     weights, factor, kept = _checked_weights(pair_weights, factor)
     n = len(y)
     _check_shape(means, "means", (len(kept), n))
     _check_shape(covariances, "covariances", (len(kept), n, n))
-    dtype = np.result_type(means, covariances)
-    originals = np.flatnonzero(kept)
-    means, covariances = (a[kept].astype(np.float64, copy=False) for a in (means, covariances))
-    for i, covariance in enumerate(covariances):
-        if not np.allclose(covariance, covariance.T, rtol=0.0, atol=1e-6 * np.abs(covariance).max(initial=0.0)):
-            raise ValueError(f"covariances[{originals[i]}]: not symmetric, expected a covariance matrix")
+    dtype = np.result_type(means.dtype, covariances.dtype)
+    originals, rows = np.flatnonzero(kept), xp.asarray(kept)
+    means, covariances = (a[rows].astype(np.float64, copy=False) for a in (means, covariances))
+    if n:
+        faults = [abs(C - C.T).max() > 1e-6 * abs(C).max() for C in covariances]
+        asymmetric = np.flatnonzero(to_host(xp.stack(faults)))
+        if len(asymmetric):
+            raise ValueError(f"covariances[{originals[asymmetric[0]]}]: not symmetric, expected a covariance matrix")
     backend = get_backend(means)
-    total, mean_sum, log_densities, info = backend.joint_pair_moments(weights, means, covariances, y)
+    total, mean_sum, log_densities, info = backend.joint_pair_moments(xp.asarray(weights), means, covariances, y)
+    log_densities = to_host(log_densities)
     if info:
         raise ValueError(
             f"covariances[{originals[info - 1]}]: not positive definite, expected a Cholesky factor to exist"
@@ -248,8 +288,8 @@ def combine_gaussians_joint(
 
 @single_threaded_blas()  # OpenBLAS rounds differently for different numbers of threads
 def _checked_weights(pair_weights: Any, factor: Any) -> tuple[Array, Array, Array]:
-    """W and F scaled to trace W = 1, over the observations with weight, and the mask (h,) of these."""
-    weights = float_array(pair_weights, "pair_weights", ndim=2, dtype=np.float64)
+    """W and F scaled to trace W = 1, over the observations with weight, and the mask (h,) of these; all on the host."""
+    weights = to_host(float_array(pair_weights, "pair_weights", ndim=2, dtype=np.float64))
     h = len(weights)
     if weights.shape != (h, h) or h == 0:
         raise ValueError(f"pair_weights: shape {weights.shape}, expected (h, h) with h >= 1")
@@ -271,7 +311,7 @@ def _checked_weights(pair_weights: Any, factor: Any) -> tuple[Array, Array, Arra
         positive_part = eigenvalues > h * np.finfo(float).eps * eigenvalues[-1]
         factor = eigenvectors[:, positive_part] * np.sqrt(eigenvalues[positive_part])
     else:
-        factor = float_array(factor, "factor", ndim=2, dtype=np.float64) / math.sqrt(largest)
+        factor = to_host(float_array(factor, "factor", ndim=2, dtype=np.float64)) / math.sqrt(largest)
         _check_shape(factor, "factor", (h, factor.shape[1]))
         error = float(np.abs(factor @ factor.T - weights).max())
         if not error <= _CLIP:
@@ -281,6 +321,11 @@ def _checked_weights(pair_weights: Any, factor: Any) -> tuple[Array, Array, Arra
     weights, factor = weights[np.ix_(kept, kept)], factor[kept]
     trace = float(np.trace(weights))
     return weights / trace, factor / math.sqrt(trace), kept
+
+
+def _arrays_among(*values: Any) -> list[Any]:
+    """Those that are arrays already: lists have no device."""
+    return [value for value in values if is_cupy(value) or isinstance(value, np.ndarray)]
 
 
 def _rounding(weights: Array) -> float:

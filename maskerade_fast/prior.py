@@ -18,8 +18,8 @@ from scipy import special
 
 from ._checks import Array, check_finite, float_array, generator, integer, one_of, positive
 from .data import input_array, input_window
-from .gmm import GMMBatch
-from .latent import Latent, LatentMap, LogNormal, segment_sums
+from .gmm import GMMBatch, segment_sums
+from .latent import Latent, LatentMap, LogNormal, check_on_host
 
 _FREE_NOISE = LogNormal(math.log(1e-2), 2.0)
 _FREE_MASS = LogNormal(0.0, 1.0)
@@ -288,7 +288,10 @@ class Prior:
         ------
         ValueError
             For another D, or if the noise is free and the mixtures carry no noise variances.
+        TypeError
+            For mixtures of CuPy arrays.
         """
+        check_on_host(mixtures)
         if mixtures.n_dims != self.n_dims:
             raise ValueError(f"mixtures: {mixtures.n_dims} dimensions, expected {self.n_dims}")
         sizes = mixtures.n_components

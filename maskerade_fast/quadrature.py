@@ -16,10 +16,9 @@ import numpy as np
 
 from ._checks import Array, generator, integer, one_of, positive
 from .acquisition import ACQUISITIONS, propose
-from .backends import single_threaded_blas, to_host
+from .backends import gpu_problem, on_their_device, require_gpu, single_threaded_blas, to_device, to_host
 from .data import RegressionData, Standardiser
 from .distances import Metric, gaussian_mmd2, gaussian_mmd2_vjp
-from .errors import BackendUnavailableError
 from .gmm import GMMBatch
 from .gp import predict_gp
 from .gram import gram
@@ -40,6 +39,7 @@ _POWER = 1
 Callback = Callable[[HistoryRow], Any]
 
 
+@on_their_device
 def marginalise(
     X: Any,
     y: Any,
@@ -91,7 +91,8 @@ def marginalise(
         In the units of y squared; fixes the noise of a prior that leaves it free.
     standardise : bool
         False: `X` and `y` are taken as they are, and the prior speaks of them.
-    device : {"auto", "cpu"}
+    device : {"auto", "cpu", "gpu"}
+        "auto" takes the GPU where there is one that can be used, else the CPU.
     seed : int, Generator or None
         The same seed, backend and `budget` give the same bits.
     progress : bool
@@ -110,22 +111,32 @@ def marginalise(
     ValueError, TypeError
         For arguments out of range, naming them; ValueError if no drawn mixture has a finite likelihood.
     BackendUnavailableError
-        For ``device="gpu"``.
+        For ``device="gpu"`` where no GPU can be used, with the cause.
+
+    Notes
+    -----
+    With a GPU, data and mixtures live on the current one from the first likelihood to the predictions: likelihoods,
+    distances, hyper-kernels with their gradients and products, predictions and sums over pairs are computed there. On
+    the host are the draws, latent coordinates and L-BFGS-B (Sobol nets and special functions are SciPy's), and the
+    dense algebra of the h observations: factors of h x h matrices, solves for h x m ones, and vectors. With h of some
+    hundred these take LAPACK milliseconds, one after another, each deciding what comes next.
     """
+    _refuse_what_is_not_here(proposals, trend, checkpoint)
     data = RegressionData.from_arrays(X, y)
-    _refuse_what_is_not_here(proposals, trend, device, checkpoint)
+    device = _chosen_device(device)
+    data = data.to("cpu")  # units and prior are found on the host
     one_of(acquisition, "acquisition", ACQUISITIONS)
     limits = _Limits.checked(budget, time_budget, initial, batch_size)
     integer(nodes, "nodes", minimum=1)
     rng = generator(seed)
     standardiser = Standardiser.from_data(data) if standardise else Standardiser.identity(data)
-    scaled = standardiser.to_unit(data)
+    scaled = standardiser.to_unit(data).to(device)
     prior = _chosen_prior(prior, max_components, data, noise_variance, standardiser, standardise)
     measure: ReferenceMeasure = PriorMeasure(prior)
 
     shift = standardiser.log_density_shift(data.n_points)
     with _progress_bar(progress, limits) as bar:
-        run = _Run(scaled, measure, default_metric(prior), measure.draw(nodes, rng), shift)
+        run = _Run(scaled, measure, default_metric(prior), measure.draw(nodes, rng), shift, device)
         try:
             for mixtures in _batches(run, measure, limits, acquisition, rng):
                 run.evaluate(mixtures)
@@ -204,10 +215,18 @@ class _Run:
     """A run in progress. Its state is replaced in one assignment, so that an interrupt finds it whole at any moment."""
 
     def __init__(
-        self, data: RegressionData, measure: ReferenceMeasure, metric: Metric, nodes: Draws, log_density_shift: float
+        self,
+        data: RegressionData,
+        measure: ReferenceMeasure,
+        metric: Metric,
+        nodes: Draws,
+        log_density_shift: float,
+        device: str,
     ) -> None:
-        self.data, self.measure, self.metric, self.nodes = data, measure, metric, nodes
+        self.data, self.measure, self.metric = data, measure, metric
+        self.nodes, self.node_weights = nodes.mixtures.to(device), nodes.weights
         self.shift = log_density_shift
+        self.device = device
         self.start = time.perf_counter()
         self.failed_starts = 0
         self.interrupted = False
@@ -237,9 +256,11 @@ class _Run:
 
     @single_threaded_blas()
     def evaluate(self, mixtures: GMMBatch) -> None:
-        """Evaluate a batch and bring surrogate and evidence up to date."""
+        """Evaluate a batch, given on the host, and bring surrogate and evidence up to date."""
+        log_ratio = self.measure.log_density_ratio(mixtures)
+        mixtures = mixtures.to(self.device)
         values = to_host(log_likelihood(mixtures, self.data.X, self.data.y).value)
-        log_f = values + to_host(self.measure.log_density_ratio(mixtures))
+        log_f = values + log_ratio
         log_likelihoods, history = values, tuple[HistoryRow, ...]()
         if self.state is None:
             if not (log_f > -np.inf).any():
@@ -249,7 +270,7 @@ class _Run:
             surrogate = self.state.surrogate.extend(mixtures, log_f).refit()
             log_likelihoods = np.concatenate([self.state.log_likelihoods, values])
             history = self.state.history
-        evidence = integrate(surrogate, self.nodes.mixtures, self.nodes.weights)
+        evidence = integrate(surrogate, self.nodes, self.node_weights)
         row = HistoryRow(
             evaluations=len(log_likelihoods),
             cost=self.cost + len(values),
@@ -293,11 +314,18 @@ class _Run:
             )
 
 
-def _refuse_what_is_not_here(proposals: Any, trend: Any, device: Any, checkpoint: Any) -> None:
+def _chosen_device(device: Any) -> str:
+    """ "cpu" or "gpu"; BackendUnavailableError for a GPU that cannot be used."""
+    if one_of(device, "device", ("auto", "cpu", "gpu")) == "auto":
+        return "cpu" if gpu_problem() else "gpu"
+    if device == "gpu":
+        require_gpu()
+    return str(device)
+
+
+def _refuse_what_is_not_here(proposals: Any, trend: Any, checkpoint: Any) -> None:
     one_of(proposals, "proposals", ("prior",))
     one_of(trend, "trend", ("none",))
-    if one_of(device, "device", ("auto", "cpu", "gpu")) == "gpu":
-        raise BackendUnavailableError("device='gpu': the CUDA backend is not part of this version; use 'cpu' or 'auto'")
     if checkpoint is not None:
         raise ValueError("checkpoint: expected None, this version cannot write checkpoints")
 
@@ -349,9 +377,17 @@ def _progress_bar(show: bool, limits: _Limits) -> Iterator[Any]:
 
 
 def warm_up() -> None:
-    """Compile everything ahead, or load it from the disk cache: the first real call is then as fast as the others."""
-    X, y = np.linspace(0.0, 1.0, 12), np.sin(np.arange(12.0))
-    post = marginalise(X, y, budget=12, initial=8, batch_size=4, nodes=32, seed=0)
+    """Compile everything ahead, or load it from the disk cache: the first real call is then as fast as the others.
+
+    For the CPU, and for a GPU where there is one that can be used; there for one input dimension.
+    """
+    for device in ("cpu",) if gpu_problem() else ("cpu", "gpu"):
+        _warm_up(device)
+
+
+def _warm_up(device: str) -> None:
+    X, y = (to_device(a, device) for a in (np.linspace(0.0, 1.0, 12), np.sin(np.arange(12.0))))
+    post = marginalise(X, y, budget=12, initial=8, batch_size=4, nodes=32, device=device, seed=0)
     prediction = post.predict(X[:2])
     prediction.quantile(0.5)
     prediction.cdf(0.0)
@@ -360,7 +396,8 @@ def warm_up() -> None:
     post.joint_log_density(X[:2], y[:2])
     g = post.mixtures_standardised[:2]
     for n_points in (512, 2048):  # so large that threads share one matrix, and then its factorisation
-        log_likelihood(g[0], np.linspace(0.0, 1.0, n_points), np.zeros(n_points))
+        points, targets = (to_device(a, device) for a in (np.linspace(0.0, 1.0, n_points), np.zeros(n_points)))
+        log_likelihood(g[0], points, targets)
     gaussian_mmd2_vjp(g, g, gaussian_mmd2(g, bandwidth=1.0), bandwidth=1.0)
     for phase in ("joint", "per_axis"):
         log_likelihood(g, X, y, grad=True, phase=phase)

@@ -3,6 +3,10 @@
 ``z = sqrt(2 (f - epsilon)) ~ GP(0, kappa)``, ``K = kappa(Theta, Theta) + jitter * outputscale * I``. Distances between
 observations are computed once and kept; fitting the length is a one-dimensional search in which the output scale has a
 closed form, and appending b observations extends the Cholesky factor in O(b h^2).
+
+Mixtures may live on a GPU; distances and hyper-kernels, which grow with all pairs of components, are then computed
+there. Their results come to the host, and so does all that is made of them: K has some hundred rows, its factorisation
+takes LAPACK a few milliseconds, and the search for the length needs one number from each before the next.
 """
 
 from __future__ import annotations
@@ -15,10 +19,10 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.optimize import minimize_scalar
 
-from ._checks import Array, float_array, non_negative, one_of, positive, real
-from .backends import single_threaded_blas, to_host
+from ._checks import Array, float_array, is_cupy, non_negative, one_of, positive, real
+from .backends import single_threaded_blas, to_device_of, to_host
 from .distances import Metric
-from .gmm import GMMBatch, concat
+from .gmm import GMMBatch, GMMGradient, concat
 from .hyperkernel import (
     PreparedBatch,
     Pullback,
@@ -46,6 +50,7 @@ class Surrogate:
     Attributes
     ----------
     mixtures : GMMBatch of h observations
+        Batches given to the methods must live where these do; every array that comes out is NumPy's.
     log_values : array, shape (h,)
         log f, minus infinity for f = 0.
     outputscale, lengthscale : float
@@ -116,9 +121,7 @@ class Surrogate:
             observations is not positive definite (unequal masses need a Metric with a mass term).
         """
         metric = Metric() if metric is None else metric
-        log_values = float_array(log_values, "log_values", ndim=1, dtype=np.float64, allow="-inf")
-        if len(log_values) != len(mixtures):
-            raise ValueError(f"log_values: {len(log_values)} values for {len(mixtures)} mixtures, expected as many")
+        log_values = _checked_values(log_values, mixtures)
         one_of(power, "power", (1, 2))
         epsilon_factor = real(epsilon_factor, "epsilon_factor")
         if not 0.0 <= epsilon_factor < 1.0:
@@ -146,9 +149,7 @@ class Surrogate:
     @single_threaded_blas()
     def extend(self, mixtures: GMMBatch, log_values: Any) -> Surrogate:
         """Append observations: lambda and l are kept, every value is re-based, the factor grows in O(b h^2)."""
-        log_values = float_array(log_values, "log_values", ndim=1, dtype=np.float64, allow="-inf")
-        if len(log_values) != len(mixtures):
-            raise ValueError(f"log_values: {len(log_values)} values for {len(mixtures)} mixtures, expected as many")
+        log_values = _checked_values(log_values, mixtures)
         cross = to_host(squared_distance(mixtures, self.prepared, metric=self.metric))
         own = to_host(squared_distance(mixtures, metric=self.metric))
         left = solve_triangular(self.factor, self._covariance(cross).T, lower=True).T
@@ -221,11 +222,21 @@ class Surrogate:
 
     def kernel_matvec(self, a: Batch, b: Batch, v: Array) -> Array:
         """kernel(a, b) @ v, streamed."""
+        v = to_device_of(self.mixtures.weights, v)
         return np.asarray(to_host(hyperkernel_matvec(a, b, v, **self._hyperparameters)))
 
     def kernel_pullback(self, a: Batch, b: Batch | None = None) -> tuple[Array, Pullback]:
-        """kernel(a, b) and the map from its cotangent to the gradient with respect to `a`."""
-        return hyperkernel_pullback(a, b, **self._hyperparameters)
+        """kernel(a, b) and the map from its cotangent to the gradient with respect to `a`, all on the host."""
+        covariance, pull = hyperkernel_pullback(a, b, **self._hyperparameters)
+
+        def pull_to_host(cotangent: Array) -> GMMGradient:
+            return pull(to_device_of(self.mixtures.weights, cotangent)).to("cpu")
+
+        return np.asarray(to_host(covariance)), pull_to_host
+
+    def beside(self, g: GMMBatch) -> GMMBatch:
+        """`g` where the observations live."""
+        return g.to("gpu" if is_cupy(self.mixtures.weights) else "cpu")
 
     @cached_property
     def prepared(self) -> PreparedBatch:
@@ -289,6 +300,14 @@ class Surrogate:
         found = float(refined.x) if refined.fun < losses[best] else float(grid[best])
         at_bound = min(found - low, high - found) < 2e-3
         return float(np.exp(0.5 * found)), at_bound
+
+
+def _checked_values(log_values: Any, mixtures: GMMBatch) -> Array:
+    """One log f a mixture, on the host."""
+    values: Array = to_host(float_array(log_values, "log_values", ndim=1, dtype=np.float64, allow="-inf"))
+    if len(values) != len(mixtures):
+        raise ValueError(f"log_values: {len(values)} values for {len(mixtures)} mixtures, expected as many")
+    return values
 
 
 def _cholesky(matrix: Array) -> Array:

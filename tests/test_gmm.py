@@ -316,7 +316,7 @@ def test_pickle(batch: GMMBatch) -> None:
 
 def test_devices(batch: GMMBatch) -> None:
     assert batch.to("cpu") is batch
-    with pytest.raises(ValueError, match=r"^device: 'tpu', expected 'cpu' or 'gpu'"):
+    with pytest.raises(ValueError, match=r"^device: 'tpu', expected one of 'cpu', 'gpu'"):
         batch.to("tpu")
     with pytest.raises(BackendUnavailableError, match="gpu"):
         batch.to("gpu")

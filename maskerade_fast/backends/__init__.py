@@ -6,23 +6,37 @@ imports numba or cupy until arrays of that kind ask for it, and nothing moves be
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import importlib
-import importlib.util
+import sys
+from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from .._checks import is_cupy, one_of
 from ..errors import BackendUnavailableError
 from ._blas import single_threaded_blas
 
-__all__ = ["array_namespace", "get_backend", "is_cupy", "single_threaded_blas", "to_host"]
+__all__ = [
+    "array_namespace",
+    "get_backend",
+    "gpu_names",
+    "gpu_problem",
+    "is_cupy",
+    "on_their_device",
+    "require_gpu",
+    "single_threaded_blas",
+    "to_device",
+    "to_device_of",
+    "to_host",
+]
 
-
-def is_cupy(array: Any) -> bool:
-    """True for CuPy arrays, without importing cupy."""
-    return type(array).__module__.partition(".")[0] == "cupy"
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def array_namespace(*arrays: Any) -> ModuleType:
@@ -35,9 +49,96 @@ def get_backend(*arrays: Any) -> ModuleType:
     return _load("gpu" if _on_gpu(arrays) else "cpu")
 
 
+def gpu_problem() -> str | None:
+    """Why no GPU can be used, in one line; None if one can. No CUDA context is created."""
+    try:
+        _load("gpu")
+    except BackendUnavailableError as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def require_gpu() -> None:
+    """Raise BackendUnavailableError with the cause if no GPU can be used."""
+    problem = gpu_problem()
+    if problem is not None:
+        raise BackendUnavailableError(f"device='gpu': {problem}")
+
+
+def gpu_names() -> list[str]:
+    """What the usable GPUs call themselves; BackendUnavailableError if there is none."""
+    require_gpu()
+    names: list[str] = importlib.import_module(f"{__name__}.gpu._devices").names()
+    return names
+
+
 def to_host(array: Any) -> Any:
     """`array` as a NumPy array, copied from the card if it lives there."""
     return array.get() if is_cupy(array) else np.asarray(array)
+
+
+def to_device(array: Any, device: str) -> Any:
+    """`array` on "cpu" or "gpu" (the current one); itself if it is there already.
+
+    Raises
+    ------
+    BackendUnavailableError
+        For "gpu" where there is none, with the cause.
+    """
+    if one_of(device, "device", ("cpu", "gpu")) == "cpu":
+        return to_host(array)
+    if is_cupy(array):
+        return array
+    require_gpu()
+    return importlib.import_module("cupy").asarray(array)
+
+
+def to_device_of(reference: Any, array: Any) -> Any:
+    """`array` where `reference` lives, copied across the bus if need be."""
+    if not is_cupy(reference):
+        return to_host(array)
+    with reference.device:
+        return to_device(array, "gpu")
+
+
+def on_their_device(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Run `function` on the device of its CuPy arguments, or of those inside dataclasses; the current one comes back.
+
+    Nothing happens where no CuPy array can be. Arguments on several cards raise ValueError. CuPy's out-of-memory error
+    is a MemoryError that says what to do about it.
+    """
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if "cupy" not in sys.modules:
+            return function(*args, **kwargs)
+        with _device_of((*args, *kwargs.values())):
+            try:
+                return function(*args, **kwargs)
+            except MemoryError as error:
+                if not is_cupy(error):
+                    raise
+                raise MemoryError(f"{error} Pass a smaller max_bytes, or fewer mixtures or points at a time") from error
+
+    return call
+
+
+def _device_of(values: Any) -> contextlib.AbstractContextManager[Any]:
+    devices = {device.id: device for device in _devices(values)}
+    if len(devices) > 1:
+        raise ValueError(f"arguments: they live on GPUs {sorted(devices)}, expected one; copy with cupy.cuda.Device(k)")
+    return next(iter(devices.values()), contextlib.nullcontext())
+
+
+def _devices(value: Any) -> Iterator[Any]:
+    if is_cupy(value):
+        yield value.device
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _devices(getattr(value, field.name))
+    elif isinstance(value, (tuple, list)) and len(value) and not isinstance(value[0], (int, float)):
+        for item in value:
+            yield from _devices(item)
 
 
 def _on_gpu(arrays: tuple[Any, ...]) -> bool:
@@ -49,6 +150,4 @@ def _on_gpu(arrays: tuple[Any, ...]) -> bool:
 
 @functools.cache
 def _load(name: str) -> ModuleType:
-    if importlib.util.find_spec(f"{__name__}.{name}") is None:
-        raise BackendUnavailableError(f"the {name!r} backend is not part of this version of maskerade_fast")
     return importlib.import_module(f"{__name__}.{name}")
