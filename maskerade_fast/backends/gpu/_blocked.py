@@ -1,7 +1,7 @@
 """Cholesky factors of any size, left-looking by block columns: products by cuBLAS, panels by kernels/cholesky.cu.
 
-A block column is an array (count, rows, width) of a batch of matrices; it holds the rows from its diagonal down, so rows
-of it are contiguous and cuBLAS reads them in place. Products are made matrix by matrix: their bits would otherwise
+A block column is an array (count, rows, width) of a batch of matrices; it holds the rows from its diagonal down, so any
+of them are contiguous and cuBLAS reads them in place. Products are made matrix by matrix: their bits would otherwise
 depend on how many matrices there are. Matrices are padded by a unit diagonal to a multiple of 32.
 """
 

@@ -44,12 +44,14 @@ def mixtures_of(offsets: Array, weights: Array, means: Array, scales: Array, per
 
 def native(array: Any, dtype: Any = np.float64) -> Array:
     """`array` on the current device, C-contiguous, in the type the kernels are compiled for."""
-    return cupy.ascontiguousarray(cupy.asarray(array, dtype=dtype))
+    out: Array = cupy.ascontiguousarray(cupy.asarray(array, dtype=dtype))
+    return out
 
 
 def points_by_axis(X: Array) -> Array:
     """Points (N, D) as (D, N)."""
-    return cupy.ascontiguousarray(native(X).T)
+    out: Array = cupy.ascontiguousarray(native(X).T)
+    return out
 
 
 def phase_tables(mixtures: Mixtures, points: Array, origin: Array, start: int, stop: int) -> Array:

@@ -9,6 +9,7 @@ import cupy
 import numpy as np
 
 from ..._checks import Array
+from ...backends import to_host
 from ._blocked import EPS, RETRIES, WIDTH, factor, lower_factor, padded, shift_of
 from ._loader import device_of
 from ._mixtures import native
@@ -66,7 +67,7 @@ def _factor_batch(given: Array, jitter: float, width: int, out: Array, info: Arr
             shift[part] = shift_of(attempt, jitter) * diagonals[part].mean(axis=1)
             codes = _factor_slice(given[part], shift[part], width, out[part])
             info[part] = codes
-            failed += [slice(b, b + 1) for b in part.start + np.flatnonzero(codes.get())]
+            failed += [slice(b, b + 1) for b in (part.start + np.flatnonzero(to_host(codes))).tolist()]
         waiting = failed
     lower = cupy.tri(given.shape[1], dtype=bool)
     for part in waiting:

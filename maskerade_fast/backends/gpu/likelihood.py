@@ -17,6 +17,7 @@ import numpy as np
 from cupyx.scipy.linalg import solve_triangular
 
 from ..._checks import Array
+from ...backends import to_host
 from . import _blocked
 from ._loader import device_limits, device_of
 from ._mixtures import (
@@ -131,8 +132,14 @@ def log_likelihood(
     """
     with device_of(weights, means, scales, X, y):
         limits = regimes_of(device_limits().shared_bytes, X.shape[1], grad)
-        settings = {"per_axis": per_axis, "jitter": jitter, "grad": grad, "max_bytes": max_bytes}
-        return likelihoods(offsets, weights, means, scales, X, y, noise, limits=limits, **settings)
+        return likelihoods(
+            *(offsets, weights, means, scales, X, y, noise),
+            per_axis=per_axis,
+            jitter=jitter,
+            grad=grad,
+            max_bytes=max_bytes,
+            limits=limits,
+        )
 
 
 def likelihoods(
@@ -244,7 +251,7 @@ def run_blocked(problem: Problem, limits: Regimes, start: int, stop: int, result
         for first, last in waiting:
             inputs = problem.inputs(first, last)
             codes = _blocked_attempt(problem, inputs, limits.width, first, last, attempt, results)
-            failed += [(first + b, first + b + 1) for b in np.flatnonzero(codes)]
+            failed += [(b, b + 1) for b in (first + np.flatnonzero(codes)).tolist()]
         waiting = failed
     for first, last in waiting:
         results.shift[first:last] = 0.0
@@ -279,7 +286,7 @@ def _blocked_attempt(
     results.value[start:stop] = cupy.where(factors.info == 0, value, -cupy.inf)
     results.info[start:stop] = factors.info
     results.shift[start:stop] = shift
-    codes = factors.info.get()
+    codes = to_host(factors.info)
     if problem.grad:
         first = problem.mixtures.edges[start]
         for b in np.flatnonzero(codes == 0):
