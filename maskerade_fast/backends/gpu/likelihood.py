@@ -17,6 +17,7 @@ import numpy as np
 from cupyx.scipy.linalg import solve_triangular
 
 from ..._checks import Array
+from ...backends import to_host
 from . import _blocked
 from ._loader import device_limits, device_of
 from ._mixtures import (
@@ -29,6 +30,7 @@ from ._mixtures import (
     native,
     phase_tables,
     points_by_axis,
+    tile_defines,
 )
 
 __all__ = ["log_likelihood"]
@@ -67,7 +69,8 @@ class Problem(NamedTuple):
 
     @property
     def defines(self) -> dict[str, int]:
-        return {"MF_GRADIENT": int(self.grad), "MF_AXES": axes_at_once(len(self.points)) if self.grad else 1}
+        axes = axes_at_once(len(self.points)) if self.grad else 1
+        return {"MF_GRADIENT": int(self.grad), "MF_AXES": axes, **tile_defines()}
 
     def inputs(self, start: int, stop: int) -> tuple[Array, ...]:
         m = self.mixtures
@@ -131,8 +134,14 @@ def log_likelihood(
     """
     with device_of(weights, means, scales, X, y):
         limits = regimes_of(device_limits().shared_bytes, X.shape[1], grad)
-        settings = {"per_axis": per_axis, "jitter": jitter, "grad": grad, "max_bytes": max_bytes}
-        return likelihoods(offsets, weights, means, scales, X, y, noise, limits=limits, **settings)
+        return likelihoods(
+            *(offsets, weights, means, scales, X, y, noise),
+            per_axis=per_axis,
+            jitter=jitter,
+            grad=grad,
+            max_bytes=max_bytes,
+            limits=limits,
+        )
 
 
 def likelihoods(
@@ -244,7 +253,7 @@ def run_blocked(problem: Problem, limits: Regimes, start: int, stop: int, result
         for first, last in waiting:
             inputs = problem.inputs(first, last)
             codes = _blocked_attempt(problem, inputs, limits.width, first, last, attempt, results)
-            failed += [(first + b, first + b + 1) for b in np.flatnonzero(codes)]
+            failed += [(b, b + 1) for b in (first + np.flatnonzero(codes)).tolist()]
         waiting = failed
     for first, last in waiting:
         results.shift[first:last] = 0.0
@@ -261,7 +270,7 @@ def _blocked_attempt(
     """Values, codes and gradients of the mixtures that have a factor; returns the codes on the host."""
     n_points, count = problem.points.shape[1], stop - start
     levels = problem.levels[start:stop]
-    shift = _blocked.shift_of(attempt, problem.jitter) * levels[:, 1]
+    shift = _blocked.shifts_of(attempt, problem.jitter, levels[:, 1])
     n = _blocked.padded(n_points)
     kernel = problem.mixtures.kernel("likelihood", "covariance_block_f64", **problem.defines)
 
@@ -279,7 +288,7 @@ def _blocked_attempt(
     results.value[start:stop] = cupy.where(factors.info == 0, value, -cupy.inf)
     results.info[start:stop] = factors.info
     results.shift[start:stop] = shift
-    codes = factors.info.get()
+    codes = to_host(factors.info)
     if problem.grad:
         first = problem.mixtures.edges[start]
         for b in np.flatnonzero(codes == 0):
