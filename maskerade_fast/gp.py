@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ._checks import Array, one_of
 from .backends import array_namespace, get_backend, on_their_device
 from .gmm import GMMBatch
-from .gram import checked_points
+from .gram import checked_points, is_by_point
 from .likelihood import checked_problem
 
 
@@ -96,7 +94,7 @@ def predict_gp(
     full = one_of(covariance, "covariance", ("diagonal", "full")) == "full"
     X, y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
     X_new = checked_points(X_new, "X_new", g, allow_empty=True)
-    if observed and np.ndim(noise_variance) == 2:
+    if observed and is_by_point(noise_variance):
         raise ValueError("noise_variance: one number a point with observed=True, expected a scalar or (B,)")
     xb = get_backend(g.weights, X, y, noise, X_new)
     mean, variance, matrix, info = xb.predict_gp(

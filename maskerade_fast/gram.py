@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array, one_of
+from ._checks import Array, float_array, is_cupy, one_of
 from .backends import array_namespace, get_backend, on_their_device, to_host
 from .errors import CollapsedInputsWarning
 from .gmm import GMMBatch
@@ -126,6 +126,11 @@ def checked_noise(value: Any, g: GMMBatch, n_points: int, *, default: float | No
         where = tuple(int(i) for i in np.argwhere(noise < 0)[0])
         raise ValueError(f"noise_variance{list(where) if where else ''}: {noise[where]}, expected >= 0")
     return table
+
+
+def is_by_point(noise_variance: Any) -> bool:
+    """True for noise of shape (1, N) or (B, N)."""
+    return (noise_variance.ndim if is_cupy(noise_variance) else np.ndim(noise_variance)) == 2
 
 
 def warn_if_collapsed(X: Array, name: str) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ._checks import Array, float_array, integer, non_negative, one_of
 from .backends import get_backend, on_their_device
 from .gmm import GMMBatch, GMMGradient
-from .gram import PHASES, checked_noise, checked_points, warn_if_collapsed
+from .gram import PHASES, checked_noise, checked_points, is_by_point, warn_if_collapsed
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +113,7 @@ def log_likelihood(
     )
     if parts is None:
         return LogLikelihood(value, info, shift)
-    per_point = np.ndim(noise_variance) == 2
+    per_point = is_by_point(noise_variance)
     d_noise = parts[3] if per_point else parts[3][:, 0]
     return LogLikelihood(value, info, shift, GMMGradient(parts[0], parts[1], parts[2], d_noise))
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from maskerade_fast.backends import is_cupy, to_device, to_host
+from maskerade_fast.gmm import GMMBatch
+from maskerade_fast.prediction import Prediction
 
 sys.path.insert(0, str(Path(__file__).parent / "emulator"))
 
@@ -27,12 +33,70 @@ else:
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ordinary"))
 
 
-@pytest.fixture(params=["cpu", "gpu"])
-def backend(request: pytest.FixtureRequest) -> str:
-    """Name of the device a test runs on."""
-    if request.param == "gpu":
-        pytest.skip("the CUDA backend is not part of this version")
-    return str(request.param)
+@pytest.fixture(params=["cpu", "gpu-emulated", "gpu"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of the backend a test runs on: the package's functions that the test's module imported compute there.
+
+    They take and give NumPy arrays as ever, and see to it that every array of a result lives on the device.
+    "gpu-emulated" runs the kernels on the CPU (tests/emulator): keep its cases few and small.
+    """
+    from maskerade_fast import backends
+
+    name = str(request.param)
+    if name == "gpu-emulated":
+        request.getfixturevalue("emulated")
+    elif name == "gpu" and (problem := backends.gpu_problem()):
+        pytest.skip(problem)
+    if name != "cpu":
+        for key, value in vars(request.module).items():
+            if inspect.isfunction(value) and value.__module__.startswith("maskerade_fast."):
+                monkeypatch.setitem(vars(request.module), key, _on_gpu(value))
+    return name
+
+
+@pytest.fixture
+def without_cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine where cupy cannot be imported."""
+    from maskerade_fast import backends
+
+    for name in [name for name in sys.modules if name.startswith("maskerade_fast.backends.gpu")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(backends, "gpu", raising=False)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    backends._load.cache_clear()
+    yield
+    backends._load.cache_clear()
+
+
+def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with arguments taken to the GPU, and results brought back from there."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _from_gpu(function(*map(_to_gpu, args), **{key: _to_gpu(value) for key, value in kwargs.items()}))
+
+    return call
+
+
+def _to_gpu(value: Any) -> Any:
+    if isinstance(value, GMMBatch):
+        return value.to("gpu")
+    if isinstance(value, list) and any(isinstance(item, GMMBatch) for item in value):
+        return [_to_gpu(item) for item in value]
+    return to_device(np.asarray(value), "gpu") if isinstance(value, (np.ndarray, list)) else value
+
+
+def _from_gpu(value: Any) -> Any:
+    if isinstance(value, Prediction):
+        return value.moved(np.empty(0))  # sums over pairs stay on the GPU
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return dataclasses.replace(value, **{name: _from_gpu(getattr(value, name)) for name in names})
+    if isinstance(value, tuple):
+        return tuple(map(_from_gpu, value))
+    if inspect.isfunction(value):
+        return _on_gpu(value)
+    assert not isinstance(value, np.ndarray), "a result left the GPU"
+    return to_host(value) if is_cupy(value) else value
 
 
 @pytest.fixture(params=[np.float64, np.float32], ids=["float64", "float32"])

@@ -127,7 +127,6 @@ def test_missing_cells_are_counted(capsys: pytest.CaptureFixture[str], data: Pat
         ("a,b\n1,2\n2,3\n", ["--budget", "0"], "budget: 0, expected >= 1"),
         ("a,b\n1,2\n2,3\n", ["--minutes", "-1"], "time_budget: -60"),
         ("a,b\n1,2\n2,3\n", ["--seed", "-1"], "seed: -1"),
-        ("a,b\n1,2\n2,3\n", ["--device", "gpu"], "device='gpu'"),
         ("a,b\n1,2\n2,3\n", ["--save", "none/m.npz"], "no folder"),
     ],
 )
@@ -138,6 +137,26 @@ def test_bad_input(
     if content is not None:
         path.write_text(content)
     assert message in refused(capsys, "fit", path, "--quiet", *options)
+
+
+@pytest.mark.usefixtures("without_cupy")
+def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    assert "device='gpu': the GPU backend needs CuPy" in refused(capsys, "fit", data, "--quiet", "--device", "gpu")
+    assert "not usable: the GPU backend needs CuPy" in run(capsys, "info")[1]
+
+
+@pytest.mark.usefixtures("emulated")
+def test_a_gpu(capsys: pytest.CaptureFixture[str], data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {}
+
+    def recorded(*_: Any, device: str, **__: Any) -> None:
+        seen["device"] = device
+        raise BackendUnavailableError("enough seen")
+
+    assert "emulated device; CuPy is" in run(capsys, "info")[1]
+    monkeypatch.setattr(maskerade_fast.quadrature, "marginalise", recorded)
+    refused(capsys, "fit", data, "--quiet", "--device", "gpu")
+    assert seen == {"device": "gpu"}
 
 
 def test_bad_options_of_argparse(capsys: pytest.CaptureFixture[str]) -> None:

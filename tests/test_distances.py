@@ -375,3 +375,13 @@ def test_bad_input_is_named(rng: np.random.Generator) -> None:
 def test_metrics_compare_and_hash() -> None:
     assert Metric(frequency_scale=np.array([1.0, 2.0])) == Metric(frequency_scale=[1, 2])
     assert len({Metric(reflect=True), Metric(reflect=np.True_), Metric()}) == 2
+
+
+@pytest.mark.usefixtures("backend")
+def test_every_backend(rng: np.random.Generator) -> None:
+    test_energy_distance_meets_oracle(2, METRICS[4], rng)
+    test_energy_distance_meets_oracle(1, METRICS[2], rng)
+    test_gaussian_mmd2_meets_oracle(1, METRICS[0], rng)
+    test_float32_in_float32_out(rng)
+    test_empty_batches(False, rng)
+    test_bad_input_is_named(rng)

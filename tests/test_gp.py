@@ -251,3 +251,11 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"X": [0.0, 1.0], "y": [1.0, 2.0], "noise_variance": 0.1, "X_new": [0.5], **arguments}
     with pytest.raises(ValueError, match=message):
         predict_gp(one([1.0], [0.3], [0.1]), **given)
+
+
+@pytest.mark.usefixtures("backend")
+def test_every_backend(rng: np.random.Generator) -> None:
+    test_oracle(rng, 1, "joint", True)
+    test_noise_by_point(rng)
+    test_noise_only_on_the_diagonal()
+    test_failed_mixture_is_nan_alone()

@@ -260,3 +260,13 @@ def test_ordinary_float32_inputs_do_not_warn(name: str) -> None:
         warn_if_collapsed(X, "X")
         warn_if_collapsed(beside, "X")  # a constant far column, but no two rows are equal
         warn_if_collapsed(1.7e9 + np.arange(3.0)[:, None], "X")  # float64 tells them apart
+
+
+@pytest.mark.usefixtures("backend")
+def test_every_backend(rng: np.random.Generator) -> None:
+    test_oracle(rng, 2, "per_axis")
+    test_oracle(rng, 1, "joint")
+    for name in COLLAPSED:
+        test_collapsed_float32_inputs_warn(name)
+    for name in ORDINARY:
+        test_ordinary_float32_inputs_do_not_warn(name)

@@ -250,3 +250,13 @@ def test_bad_input_is_named(rng: np.random.Generator) -> None:
         covariance_from_distance([-1.0], outputscale=1.0, lengthscale=1.0)
     with pytest.raises(ValueError, match="cotangent"):
         hyperkernel_vjp(g, g, np.zeros((3, 4)), outputscale=1.0, lengthscale=1.0)
+
+
+@pytest.mark.usefixtures("backend")
+def test_every_backend(rng: np.random.Generator) -> None:
+    for alone in (False, True):
+        test_meets_oracle(METRICS[4], PARAMETERS[0], alone, rng)
+    test_meets_oracle(METRICS[5], PARAMETERS[1], False, rng)
+    test_matvec(METRICS[4], PARAMETERS[0], rng)
+    test_empty_batches(METRICS[4], rng)
+    test_bad_input_is_named(rng)

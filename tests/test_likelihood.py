@@ -483,3 +483,10 @@ def test_forked_children(from_main_thread: bool) -> None:
         thread.start()
         thread.join()
     assert results == [expected] * 4
+
+
+@pytest.mark.usefixtures("backend")
+def test_every_backend(rng: np.random.Generator) -> None:
+    for form in ("scalar", "mixture", "point"):
+        test_oracle(rng, 2, "joint", form)
+    test_shared_noise_by_point_has_a_gradient_a_mixture(rng)

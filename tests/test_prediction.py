@@ -382,3 +382,13 @@ def test_joint_names_the_bad_covariance() -> None:
     C[1] = [[1.0, 0.5], [0.0, 1.0]]
     with pytest.raises(ValueError, match=r"covariances\[1\]: not symmetric"):
         combine_gaussians_joint(np.eye(3), np.zeros((3, 2)), C, np.zeros(2))
+
+
+@pytest.mark.usefixtures("backend")
+def test_every_backend(rng: np.random.Generator) -> None:
+    test_pointwise_is_the_oracle(rng, 7)
+    test_joint_is_the_oracle(rng, 5, 4)
+    test_joint_of_one_point_is_pointwise(rng)
+    test_scaled_is_a_change_of_units(rng)
+    test_joint_names_the_bad_covariance()
+    test_no_points()

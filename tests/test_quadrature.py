@@ -252,7 +252,6 @@ def test_noise_and_prior_arguments():
         ({"proposals": "laplace"}, ValueError, "proposals"),
         ({"trend": "linear"}, ValueError, "trend"),
         ({"checkpoint": "a.npz"}, ValueError, "checkpoint"),
-        ({"device": "gpu"}, mf.BackendUnavailableError, "gpu"),
         ({"device": "tpu"}, ValueError, "device"),
         ({"budget": 0}, ValueError, "budget"),
         ({"budget": 1.5}, TypeError, "budget"),
