@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def recorded(driver: drivers.Driver, emulated: Any, recordings: dict[str, Any]) -> Any:
     if driver.name not in recordings:
-        folder = recordings["folder"] / driver.name
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(dir=recordings["folder"]))
         emulated.state.options = emulate.Options()
         emulated.state.record(folder)
         driver.run()
