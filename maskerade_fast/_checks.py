@@ -58,6 +58,8 @@ def float_array(
 
 def plain_array(value: Any, name: str) -> Array:
     """`value` as a NumPy array of real numbers of whatever type, or TypeError."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise ValueError(f"{name}: a masked array with masked entries, expected none; drop those rows")
     try:
         array = np.asarray(value)
     except ValueError as error:

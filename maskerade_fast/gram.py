@@ -12,7 +12,7 @@ from .backends import get_backend
 from .errors import CollapsedInputsWarning
 from .gmm import GMMBatch
 
-_WIDEST = 1e150  # squares of lags must not overflow
+WIDEST = 1e150  # squares of lags must not overflow
 PHASES = ("joint", "per_axis")
 
 
@@ -81,6 +81,8 @@ def gram(
 
 def checked_points(value: Any, name: str, g: GMMBatch, *, allow_empty: bool = False) -> Array:
     """Inputs as (N, D) floats that fit the mixtures of `g`, small enough to be squared."""
+    if not isinstance(g, GMMBatch):
+        raise TypeError(f"g: {type(g).__name__}, expected a GMMBatch")
     points = float_array(value, name, ndim=(1, 2))
     if points.ndim == 1:
         points = points.reshape(-1, 1) if g.n_dims == 1 or len(points) else points.reshape(0, g.n_dims)
@@ -89,8 +91,8 @@ def checked_points(value: Any, name: str, g: GMMBatch, *, allow_empty: bool = Fa
     if len(points) == 0 and not allow_empty:
         raise ValueError(f"{name}: no rows, expected at least one point")
     largest = float(np.abs(points).max(initial=0.0))
-    if largest > _WIDEST:
-        raise ValueError(f"{name}: entries up to {largest:g}, expected at most {_WIDEST:g}; rescale")
+    if largest > WIDEST:
+        raise ValueError(f"{name}: entries up to {largest:g}, expected at most {WIDEST:g}; rescale")
     return points
 
 
@@ -123,23 +125,23 @@ def checked_noise(value: Any, g: GMMBatch, n_points: int, *, default: float | No
 
 
 def warn_if_collapsed(X: Array, name: str) -> None:
-    """Warn where float32 has merged neighbouring inputs far from the origin.
+    """Warn where the float type has merged neighbouring inputs far from the origin.
 
-    Rounding shows in a column that is narrow for its distance from 0 and holds fewer float32 numbers than it
-    has points, with neighbours on adjacent ones. A constant column is suspect from 2**24 only, where float32
-    no longer tells integers apart. Data merely repeated (years, categories) keep gaps much wider than the
-    float spacing. And nothing is lost unless whole rows have become equal.
+    Rounding shows in a column that is narrow for its distance from 0 and holds fewer floating-point numbers than
+    it has points, with neighbours on adjacent ones. A constant column is suspect only where its type no longer
+    tells integers apart, from 2**24 in float32. Data merely repeated (years, categories) keep gaps much wider
+    than the float spacing. And nothing is lost unless whole rows have become equal.
     """
-    if X.dtype != np.float32 or len(X) < 2:
+    if len(X) < 2:
         return
     suspects = [d for d in range(X.shape[1]) if _looks_rounded(X[:, d])]
     if suspects and len(np.unique(X, axis=0)) < len(X):
         d = suspects[0]
         largest = np.abs(X[:, d]).max()
         warnings.warn(
-            f"{name}: float32 column {d} reaches {largest:g}, where neighbouring numbers are "
+            f"{name}: column {d} reaches {largest:g}, where neighbouring numbers of {X.dtype} are "
             f"{np.spacing(largest):g} apart, and rows have become equal; subtract an offset before the cast to "
-            "float32, or pass float64",
+            f"{X.dtype}",
             CollapsedInputsWarning,
             stacklevel=3,
         )
@@ -148,10 +150,9 @@ def warn_if_collapsed(X: Array, name: str) -> None:
 def _looks_rounded(column: Array) -> bool:
     largest = np.abs(column).max()
     spacing = float(np.spacing(largest))
-    values = np.unique(column).astype(np.float64)
-    if len(values) == 1:
-        return bool(largest >= 2.0**24)
-    width = values[-1] - values[0]
-    return bool(
-        width < 2.0**-10 * float(largest) and width < spacing * len(column) and np.diff(values).min() <= spacing
-    )
+    width = float(column.max()) - float(column.min())
+    if width == 0.0:
+        return bool(largest >= 2.0 / np.finfo(column.dtype).eps)
+    if width >= 2.0**-10 * float(largest) or width >= spacing * len(column):
+        return False
+    return bool(np.diff(np.unique(column).astype(np.float64)).min() <= spacing)

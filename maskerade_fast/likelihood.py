@@ -10,7 +10,7 @@ import numpy as np
 from ._checks import Array, float_array, integer, non_negative, one_of
 from .backends import get_backend
 from .gmm import GMMBatch, GMMGradient
-from .gram import PHASES, checked_noise, checked_points, warn_if_collapsed
+from .gram import PHASES, WIDEST, checked_noise, checked_points, warn_if_collapsed
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +130,9 @@ def checked_problem(
     y = float_array(y, "y", ndim=1)
     if len(y) != len(X):
         raise ValueError(f"y: shape {y.shape}, expected ({len(X)},), one target for each row of X")
+    largest = float(np.abs(y).max(initial=0.0))
+    if largest > WIDEST:
+        raise ValueError(f"y: entries up to {largest:g}, expected at most {WIDEST:g}; rescale")
     noise = checked_noise(noise_variance, g, len(X))
     warn_if_collapsed(X, "X")
     return X, y, noise, limit

@@ -483,3 +483,11 @@ def test_forked_children(from_main_thread: bool) -> None:
         thread.start()
         thread.join()
     assert results == [expected] * 4
+
+
+def test_a_target_beyond_squaring_is_refused() -> None:
+    g = GMMBatch.from_list([([1.0], [0.3], [0.1])])
+    with pytest.raises(ValueError, match="y: entries up to 1e\\+200"):
+        log_likelihood(g, [0.0, 1.0], [1e200, 0.0], 0.1)
+    with pytest.raises(TypeError, match="g: str, expected a GMMBatch"):
+        log_likelihood("x", [0.0, 1.0], [1.0, 0.0], 0.1)
