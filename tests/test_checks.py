@@ -115,5 +115,5 @@ def test_generator_never_touches_the_global_one() -> None:
 def test_masked_entries_are_refused() -> None:
     masked = np.ma.masked_array([1.0, 2.0], [False, True])
     with pytest.raises(ValueError, match="X: a masked array"):
-        float_array(masked, "X", ndim=1)
-    assert float_array(np.ma.masked_array([1.0, 2.0]), "X", ndim=1).tolist() == [1.0, 2.0]
+        _checks.float_array(masked, "X", ndim=1)
+    assert _checks.float_array(np.ma.masked_array([1.0, 2.0]), "X", ndim=1).tolist() == [1.0, 2.0]
