@@ -67,6 +67,8 @@ def float_array(
 
 def plain_array(value: Any, name: str) -> Array:
     """`value` as an array of real numbers of whatever type, or TypeError; CuPy arrays stay as they are."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise ValueError(f"{name}: a masked array with masked entries, expected none; drop those rows")
     try:
         array = value if is_cupy(value) else np.asarray(value)
     except ValueError as error:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -224,6 +224,8 @@ def _require_matplotlib() -> None:
 
 def _require_folder(path: Path | None) -> None:
     """Minutes of work should not end at a mistyped path."""
+    if path is not None and path.is_dir():
+        raise DataError(f"{path}: a folder, expected the name of a file to write")
     if path is not None and not path.resolve().parent.is_dir():
         raise DataError(f"{path}: no folder {path.resolve().parent} to write to")
 
@@ -236,8 +238,15 @@ def _silent(*_: Any, **__: Any) -> None:
     pass
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line; the usage is one `--help` away."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="maskerade-fast",
         description="Gaussian processes, averaged over spectral mixture kernels by Bayesian quadrature.",
     )

@@ -13,7 +13,7 @@ from .backends import array_namespace, get_backend, on_their_device, to_host
 from .errors import CollapsedInputsWarning
 from .gmm import GMMBatch
 
-_WIDEST = 1e150  # squares of lags must not overflow
+WIDEST = 1e150  # squares of lags must not overflow
 PHASES = ("joint", "per_axis")
 
 
@@ -83,6 +83,8 @@ def gram(
 
 def checked_points(value: Any, name: str, g: GMMBatch, *, allow_empty: bool = False) -> Array:
     """Inputs as (N, D) floats that fit the mixtures of `g`, small enough to be squared."""
+    if not isinstance(g, GMMBatch):
+        raise TypeError(f"g: {type(g).__name__}, expected a GMMBatch")
     points = float_array(value, name, ndim=(1, 2))
     if points.ndim == 1:
         points = points.reshape(-1, 1) if g.n_dims == 1 or len(points) else points.reshape(0, g.n_dims)
@@ -91,8 +93,8 @@ def checked_points(value: Any, name: str, g: GMMBatch, *, allow_empty: bool = Fa
     if len(points) == 0 and not allow_empty:
         raise ValueError(f"{name}: no rows, expected at least one point")
     largest = float(abs(points).max()) if points.size else 0.0
-    if largest > _WIDEST:
-        raise ValueError(f"{name}: entries up to {largest:g}, expected at most {_WIDEST:g}; rescale")
+    if largest > WIDEST:
+        raise ValueError(f"{name}: entries up to {largest:g}, expected at most {WIDEST:g}; rescale")
     return points
 
 
@@ -134,38 +136,38 @@ def is_by_point(noise_variance: Any) -> bool:
 
 
 def warn_if_collapsed(X: Array, name: str) -> None:
-    """Warn where float32 has merged neighbouring inputs far from the origin.
+    """Warn where the float type has merged neighbouring inputs far from the origin.
 
-    Rounding shows in a column that is narrow for its distance from 0 and holds fewer float32 numbers than it
-    has points, with neighbours on adjacent ones. A constant column is suspect from 2**24 only, where float32
-    no longer tells integers apart. Data merely repeated (years, categories) keep gaps much wider than the
-    float spacing. And nothing is lost unless whole rows have become equal.
+    Rounding shows in a column that is narrow for its distance from 0 and holds fewer floating-point numbers than
+    it has points, with neighbours on adjacent ones. A constant column is suspect only where its type no longer
+    tells integers apart, from 2**24 in float32. Data merely repeated (years, categories) keep gaps much wider
+    than the float spacing. And nothing is lost unless whole rows have become equal.
     """
-    if X.dtype != np.float32 or len(X) < 2:
+    if len(X) < 2:
         return
     suspects = [d for d in range(X.shape[1]) if _looks_rounded(X[:, d])]
     if suspects and len(np.unique(to_host(X), axis=0)) < len(X):  # cupy.unique has no axis in every release
         d = suspects[0]
         largest = to_host(abs(X[:, d]).max())
         warnings.warn(
-            f"{name}: float32 column {d} reaches {largest:g}, where neighbouring numbers are "
+            f"{name}: column {d} reaches {largest:g}, where neighbouring numbers of {X.dtype} are "
             f"{np.spacing(largest):g} apart, and rows have become equal; subtract an offset before the cast to "
-            "float32, or pass float64",
+            f"{X.dtype}",
             CollapsedInputsWarning,
             stacklevel=_callers_level(),
         )
 
 
 def _looks_rounded(column: Array) -> bool:
-    xp = array_namespace(column)
     largest = to_host(abs(column).max())
     spacing = float(np.spacing(largest))
-    values = xp.unique(column).astype(np.float64)
-    if len(values) == 1:
-        return bool(largest >= 2.0**24)
-    width = float(values[-1] - values[0])
-    narrow = width < 2.0**-10 * float(largest) and width < spacing * len(column)
-    return narrow and bool(xp.diff(values).min() <= spacing)
+    width = float(column.max()) - float(column.min())
+    if width == 0.0:
+        return bool(largest >= 2.0 / np.finfo(column.dtype).eps)
+    if width >= 2.0**-10 * float(largest) or width >= spacing * len(column):
+        return False
+    xp = array_namespace(column)
+    return bool(xp.diff(xp.unique(column).astype(np.float64)).min() <= spacing)
 
 
 def _callers_level() -> int:

@@ -91,6 +91,8 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
     node_weights = to_host(float_array(node_weights, "node_weights", ndim=1, dtype=np.float64))
     if len(node_weights) != len(nodes) or len(nodes) == 0:
         raise ValueError(f"node_weights: {len(node_weights)} for {len(nodes)} nodes, expected as many, at least 1")
+    if not node_weights.any():
+        raise ValueError("node_weights: all 0, expected at least one > 0")
     if (node_weights < 0.0).any():
         raise ValueError(f"node_weights[{int(np.argmax(node_weights < 0.0))}]: negative, expected >= 0")
     prepared = surrogate.prepare(nodes)

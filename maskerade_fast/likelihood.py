@@ -8,7 +8,7 @@ from typing import Any
 from ._checks import Array, float_array, integer, non_negative, one_of
 from .backends import get_backend, on_their_device
 from .gmm import GMMBatch, GMMGradient
-from .gram import PHASES, checked_noise, checked_points, is_by_point, warn_if_collapsed
+from .gram import PHASES, WIDEST, checked_noise, checked_points, is_by_point, warn_if_collapsed
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +129,9 @@ def checked_problem(
     y = float_array(y, "y", ndim=1)
     if len(y) != len(X):
         raise ValueError(f"y: shape {y.shape}, expected ({len(X)},), one target for each row of X")
+    largest = float(abs(y).max())
+    if largest > WIDEST:
+        raise ValueError(f"y: entries up to {largest:g}, expected at most {WIDEST:g}; rescale")
     noise = checked_noise(noise_variance, g, len(X))
     warn_if_collapsed(X, "X")
     return X, y, noise, limit

@@ -19,9 +19,9 @@ from .acquisition import ACQUISITIONS, propose
 from .backends import gpu_problem, on_their_device, require_gpu, single_threaded_blas, to_device, to_host
 from .data import RegressionData, Standardiser
 from .distances import Metric, gaussian_mmd2, gaussian_mmd2_vjp
-from .gmm import GMMBatch
+from .gmm import GMMBatch, concat
 from .gp import predict_gp
-from .gram import gram
+from .gram import gram, warn_if_collapsed
 from .integrals import Evidence, integrate
 from .latent import LogNormal
 from .likelihood import log_likelihood
@@ -123,11 +123,14 @@ def marginalise(
     """
     _refuse_what_is_not_here(proposals, trend, checkpoint)
     data = RegressionData.from_arrays(X, y)
+    warn_if_collapsed(data.X, "X")
     device = _chosen_device(device)
     data = data.to("cpu")  # units and prior are found on the host
     one_of(acquisition, "acquisition", ACQUISITIONS)
     limits = _Limits.checked(budget, time_budget, initial, batch_size)
     integer(nodes, "nodes", minimum=1)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback: {callback!r}, expected a callable or None")
     rng = generator(seed)
     standardiser = Standardiser.from_data(data) if standardise else Standardiser.identity(data)
     scaled = standardiser.to_unit(data).to(device)
@@ -140,25 +143,28 @@ def marginalise(
         try:
             for mixtures in _batches(run, measure, limits, acquisition, rng):
                 run.evaluate(mixtures)
-                if not _report(run, bar, callback):
+                if run.state is not None and not _report(run, bar, callback):
                     break
         except KeyboardInterrupt:
             if run.state is None:
                 raise
             run.interrupted = True
+    if run.state is None:
+        raise ValueError("y: no drawn mixture has a finite likelihood; is the noise variance too small?")
     return run.posterior(standardiser, prior.max_components)
 
 
 def _batches(
     run: _Run, measure: ReferenceMeasure, limits: _Limits, acquisition: str, rng: np.random.Generator
 ) -> Iterator[GMMBatch]:
-    """What to evaluate, batch by batch: the first design, in pieces where time is limited, then proposals."""
+    """What to evaluate, batch by batch: the first design, in pieces so that a run can end within it, then proposals."""
     design = measure.candidates(limits.initial, rng).mixtures
-    step = len(design) if limits.seconds is None else limits.batch_size
-    for start in range(0, len(design), step):
-        if start and not limits.next_batch(run):
+    for start in range(0, len(design), limits.batch_size):
+        if run.state is not None and not limits.next_batch(run):
             return
-        yield design[start : start + step]
+        yield design[start : start + limits.batch_size]
+    if run.state is None:
+        return
     while size := limits.next_batch(run):
         proposal = propose(acquisition, run.known.surrogate, run.known.evidence, measure, size, rng)
         run.failed_starts += proposal.n_dropped + proposal.n_abnormal
@@ -231,6 +237,7 @@ class _Run:
         self.failed_starts = 0
         self.interrupted = False
         self.state: _State | None = None
+        self.hopeless: GMMBatch | None = None  # evaluated before any likelihood was finite
 
     @property
     def seconds(self) -> float:
@@ -257,23 +264,26 @@ class _Run:
     @single_threaded_blas()
     def evaluate(self, mixtures: GMMBatch) -> None:
         """Evaluate a batch, given on the host, and bring surrogate and evidence up to date."""
-        log_ratio = self.measure.log_density_ratio(mixtures)
-        mixtures = mixtures.to(self.device)
-        values = to_host(log_likelihood(mixtures, self.data.X, self.data.y).value)
-        log_f = values + log_ratio
+        values = to_host(log_likelihood(mixtures.to(self.device), self.data.X, self.data.y).value)
+        if self.state is None and self.hopeless is not None:
+            mixtures = concat([self.hopeless, mixtures])
+            values = np.concatenate([np.full(len(self.hopeless), -np.inf), values])
+        if self.state is None and not (values > -np.inf).any():
+            self.hopeless = mixtures
+            return
+        log_f = values + self.measure.log_density_ratio(mixtures)
+        placed = mixtures.to(self.device)
         log_likelihoods, history = values, tuple[HistoryRow, ...]()
         if self.state is None:
-            if not (log_f > -np.inf).any():
-                raise ValueError("y: no drawn mixture has a finite likelihood; is the noise variance too small?")
-            surrogate = Surrogate.fit(mixtures, log_f, metric=self.metric, power=_POWER)
+            surrogate = Surrogate.fit(placed, log_f, metric=self.metric, power=_POWER)
         else:
-            surrogate = self.state.surrogate.extend(mixtures, log_f).refit()
+            surrogate = self.state.surrogate.extend(placed, log_f).refit()
             log_likelihoods = np.concatenate([self.state.log_likelihoods, values])
             history = self.state.history
         evidence = integrate(surrogate, self.nodes, self.node_weights)
         row = HistoryRow(
             evaluations=len(log_likelihoods),
-            cost=self.cost + len(values),
+            cost=len(log_likelihoods),
             seconds=self.seconds,
             log_evidence=evidence.log_evidence + self.shift,
             log_evidence_sd=evidence.log_evidence_sd,
@@ -307,7 +317,7 @@ class _Run:
             yield f"{self.failed_starts} searches for the next batch ended abnormally; the best point they saw was used"
         if known.surrogate.at_bound:
             yield "the surrogate's length ended at a bound of its range: the evaluations hardly inform it"
-        if count >= 20 and effective < 0.02 * count:
+        if count >= 10 and effective < max(2.0, 0.02 * count):
             yield (
                 f"the likelihood rests on {effective:.1f} of {count} evaluations: the evidence may be far too low, "
                 "and its sd, which is the surrogate's own, far too small"

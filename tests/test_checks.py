@@ -110,3 +110,10 @@ def test_generator_never_touches_the_global_one() -> None:
             _checks.generator(bad)
     with pytest.raises(ValueError, match=r"^seed: -1, expected >= 0$"):
         _checks.generator(-1)
+
+
+def test_masked_entries_are_refused() -> None:
+    masked = np.ma.masked_array([1.0, 2.0], [False, True])
+    with pytest.raises(ValueError, match="X: a masked array"):
+        _checks.float_array(masked, "X", ndim=1)
+    assert _checks.float_array(np.ma.masked_array([1.0, 2.0]), "X", ndim=1).tolist() == [1.0, 2.0]

@@ -68,7 +68,9 @@ def test_nodes_out_of_reach_leave_the_evidence_unknown(rng):
     assert (e.mean, e.log_evidence, e.log_evidence_sd) == (0.0, -np.inf, np.inf)
 
 
-@pytest.mark.parametrize(("weights", "message"), [([0.5], "expected as many"), ([1.5, -0.5], "negative")])
+@pytest.mark.parametrize(
+    ("weights", "message"), [([0.5], "expected as many"), ([1.5, -0.5], "negative"), ([0.0, 0.0], "all 0")]
+)
 def test_bad_weights_raise(rng, weights, message):
     s = Surrogate.fit(random_batch(rng, 3), np.zeros(3))
     with pytest.raises(ValueError, match=message):

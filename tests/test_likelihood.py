@@ -190,7 +190,7 @@ def test_large_offset() -> None:
     X = 1.7e9 + np.arange(3.0)
     result = log_likelihood(g, X, TRIPLE["y"], 0.01)
     assert result.value[0] == pytest.approx(TRIPLE_VALUE, rel=1e-13)
-    with pytest.warns(CollapsedInputsWarning, match="X: float32 column 0"):
+    with pytest.warns(CollapsedInputsWarning, match="X: column 0"):
         log_likelihood(g, X.astype(np.float32), TRIPLE["y"], 0.01)
 
 
@@ -483,6 +483,14 @@ def test_forked_children(from_main_thread: bool) -> None:
         thread.start()
         thread.join()
     assert results == [expected] * 4
+
+
+def test_a_target_beyond_squaring_is_refused() -> None:
+    g = GMMBatch.from_list([([1.0], [0.3], [0.1])])
+    with pytest.raises(ValueError, match="y: entries up to 1e\\+200"):
+        log_likelihood(g, [0.0, 1.0], [1e200, 0.0], 0.1)
+    with pytest.raises(TypeError, match="g: str, expected a GMMBatch"):
+        log_likelihood("x", [0.0, 1.0], [1.0, 0.0], 0.1)
 
 
 @pytest.mark.usefixtures("backend")

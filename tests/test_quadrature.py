@@ -41,7 +41,7 @@ def test_result_is_whole(post):
     np.testing.assert_allclose(post.factor @ post.factor.T, post.pair_weights, atol=1e-8 * post.pair_weights.max())
     assert post.log_evidence_sd > 0
     assert post.effective_sample_size > 0
-    assert [row.evaluations for row in post.history] == [20, 25, 30]
+    assert [row.evaluations for row in post.history] == [5, 10, 15, 20, 25, 30]
     assert post.history[-1].cost == 30
     assert post.history[-1].log_evidence == post.log_evidence
     assert post.history[-1].best_log_likelihood == post.log_likelihoods.max()
@@ -133,7 +133,7 @@ def test_a_spike_is_confessed():
 
 def test_budget_smaller_than_the_design_or_not_a_multiple():
     assert len(fit(budget=7).mixtures) == 7
-    assert [row.evaluations for row in fit(budget=28).history] == [20, 25, 28]
+    assert [row.evaluations for row in fit(budget=28).history] == [5, 10, 15, 20, 25, 28]
     assert len(fit(budget=1).mixtures) == 1
 
 
@@ -183,26 +183,27 @@ def test_callback_sees_every_row_and_can_stop():
         return row.evaluations >= 25
 
     post = fit(callback=stop_at_25)
-    assert [row.evaluations for row in rows] == [20, 25]
+    assert [row.evaluations for row in rows] == [5, 10, 15, 20, 25]
     assert tuple(rows) == post.history
 
 
-def test_interrupt_returns_what_there_is(monkeypatch):
+@pytest.mark.parametrize(("stop_at", "count"), [(2, 5), (6, 25)], ids=["in the design", "after it"])
+def test_interrupt_returns_what_there_is(monkeypatch, stop_at, count):
     calls = []
 
     def interrupted(*args, **kwargs):
         calls.append(1)
-        if len(calls) == 3:
+        if len(calls) == stop_at:
             raise KeyboardInterrupt
         return real(*args, **kwargs)
 
     real = quadrature.log_likelihood
     monkeypatch.setattr(quadrature, "log_likelihood", interrupted)
     post = fit()
-    assert len(post.mixtures) == 25
+    assert len(post.mixtures) == count
     assert any("interrupted" in w for w in post.warnings)
     assert np.isfinite(post.predict(waves()[0][:3]).mean).all()
-    calls[:] = [1, 1]
+    calls[:] = [1] * (stop_at - 1)
     with pytest.raises(KeyboardInterrupt):
         fit()
 
@@ -264,6 +265,7 @@ def test_noise_and_prior_arguments():
         ({"noise_variance": 0.0}, ValueError, "noise_variance"),
         ({"seed": -1}, ValueError, "seed"),
         ({"seed": "a"}, TypeError, "seed"),
+        ({"callback": 5}, TypeError, "callback"),
     ],
 )
 def test_bad_arguments_raise_by_name(settings, error, message):
@@ -278,6 +280,34 @@ def test_constant_target(y):
     prediction = post.predict([0.5, 10.0])
     assert (prediction.mean == y[0]).all()
     assert (prediction.variance > 0).all()
+
+
+def test_draws_without_a_finite_likelihood_wait_for_one_with_it(monkeypatch):
+    real, calls = quadrature.log_likelihood, []
+
+    def failing(g, *args, **kwargs):
+        calls.append(len(g))
+        result = real(g, *args, **kwargs)
+        if len(calls) <= failures:
+            result.value[:] = -np.inf
+        return result
+
+    failures = 2
+    monkeypatch.setattr(quadrature, "log_likelihood", failing)
+    post = fit()
+    assert len(post.mixtures) == 30
+    assert (post.log_likelihoods[:10] == -np.inf).all()
+    assert any("10 of 30 mixtures" in w for w in post.warnings)
+    failures, calls[:] = 100, []
+    with pytest.raises(ValueError, match="no drawn mixture has a finite likelihood"):
+        fit()
+
+
+def test_merged_inputs_are_reported():
+    """Seconds since 1970 as float32, nanoseconds as float64: neighbours have become equal."""
+    for x in ((1.7e9 + np.arange(12)).astype(np.float32), 1e18 + np.arange(12.0)):
+        with pytest.warns(mf.CollapsedInputsWarning, match="X: column 0"):
+            mf.marginalise(x, np.sin(np.arange(12.0)), **QUICK, seed=0)
 
 
 def test_one_and_two_rows():
