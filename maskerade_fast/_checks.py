@@ -7,6 +7,7 @@ comes back to say that all is well.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -49,20 +50,22 @@ def float_array(
     ValueError
         For a wrong number of dimensions, lists of unequal lengths, NaN or infinity, naming the first index.
     """
-    array = plain_array(value, name)
+    array: Any = plain_array(value, name)
     if dtype is None:
         dtype = np.float32 if is_float32(array) else np.float64
-    if is_cupy(array):
-        array = array.astype(dtype, order="C", copy=False)
-    else:
-        array = np.require(array, dtype=dtype, requirements=["C", "A", "W"])
-    wanted = (ndim,) if isinstance(ndim, int) else ndim
-    if array.ndim not in wanted:
-        expected = " or ".join(f"{n}-D" for n in wanted)
-        raise ValueError(f"{name}: expected a {expected} array, got shape {array.shape}")
-    if allow != "any":
-        check_finite(array, name, allow=allow)
-    return array
+    with array.device if is_cupy(array) else nullcontext():
+        if is_cupy(array):
+            array = array.astype(dtype, order="C", copy=False)
+        else:
+            array = np.require(array, dtype=dtype, requirements=["C", "A", "W"])
+        wanted = (ndim,) if isinstance(ndim, int) else ndim
+        if array.ndim not in wanted:
+            expected = " or ".join(f"{n}-D" for n in wanted)
+            raise ValueError(f"{name}: expected a {expected} array, got shape {array.shape}")
+        if allow != "any":
+            check_finite(array, name, allow=allow)
+    checked: Array = array
+    return checked
 
 
 def plain_array(value: Any, name: str) -> Array:

@@ -128,6 +128,7 @@ class Prediction:
         backend = get_backend(self.means)
         return self._as_given(backend.pair_draws(self.pair_weights, self.means, self.variances, uniforms))
 
+    @on_their_device
     def scaled(self, offset: float, scale: float) -> Prediction:
         """The prediction of ``offset + scale * y``, for scale > 0: from standardised units to the user's."""
         offset, scale = real(offset, "offset"), positive(scale, "scale")

@@ -35,6 +35,7 @@ _DEFAULT_MAX_COMPONENTS = 5
 # evidence too sure. 300 evaluations, three seeds, rms error (median reported sd) with 1 and with 2: two_tones_12
 # 0.001 (0.004) and 0.008 (0.002), two_tones_40 0.017 (0.026) and 0.056 (0.016).
 _POWER = 1
+_WARM_UP_POINTS = (512, 2048)  # so many that CPU threads share one matrix, and then its factorisation
 
 Callback = Callable[[HistoryRow], Any]
 
@@ -405,7 +406,7 @@ def _warm_up(device: str) -> None:
     prediction.sample(100, 0)
     post.joint_log_density(X[:2], y[:2])
     g = post.mixtures_standardised[:2]
-    for n_points in (512, 2048):  # so large that threads share one matrix, and then its factorisation
+    for n_points in _WARM_UP_POINTS:
         points, targets = (to_device(a, device) for a in (np.linspace(0.0, 1.0, n_points), np.zeros(n_points)))
         log_likelihood(g[0], points, targets)
     gaussian_mmd2_vjp(g, g, gaussian_mmd2(g, bandwidth=1.0), bandwidth=1.0)

@@ -276,6 +276,21 @@ def test_memory_errors_say_what_to_do(emulated: Any, rng: np.random.Generator) -
     assert mf.gram(G, x[:5]).shape == (3, 5, 5)
 
 
+@pytest.mark.usefixtures("emulated")
+def test_nothing_stays_behind_on_the_card(rng: np.random.Generator) -> None:
+    """C29: no call keeps memory of the card once its results are gone."""
+    import cupy
+
+    G = noisy(rng).to("gpu")
+    x, y = card(rng.uniform(size=40)), card(rng.normal(size=40))
+    used = cupy.get_default_memory_pool().used_bytes()
+    for n in range(2, 12):
+        mf.log_likelihood(G, x[:n], y[:n], grad=True)
+        mf.predict_gp(G, x[:n], y[:n], None, x[n:])
+        mf.hyperkernel_vjp(G, None, card(np.ones((3, 3))), **HYPERKERNEL)
+    assert cupy.get_default_memory_pool().used_bytes() == used
+
+
 # The method
 
 
@@ -313,6 +328,18 @@ def test_marginalise(emulated: Any) -> None:
         joint = posterior.joint_log_density(place(x_new), place(y_new))
         assert joint == pytest.approx(host.joint_log_density(x_new, y_new), abs=1e-7)
     assert backends.is_cupy(gpu.predict(x_new).means)  # sums over pairs stay on the card
+
+
+@pytest.mark.usefixtures("emulated")
+def test_warming_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiles for the card too, and leaves nothing on the host by mistake."""
+    warmed = []
+    genuine = mf.quadrature._warm_up
+    monkeypatch.setattr(mf.quadrature, "_WARM_UP_POINTS", (20,))
+    monkeypatch.setattr(mf.quadrature, "_warm_up", warmed.append)
+    mf.warm_up()
+    assert warmed == ["cpu", "gpu"]
+    genuine("gpu")
 
 
 def test_auto_takes_the_card(emulated: Any, tmp_path: Path) -> None:
