@@ -216,8 +216,9 @@ class _Information:
 
     def value_and_pull(self, batch: GMMBatch) -> tuple[float, Callable[[], GMMGradient]]:
         s, e = self.surrogate, self.evidence
-        cross, pull_cross = s.kernel_pullback(batch, e.support)
-        own, pull_own = s.kernel_pullback(batch)
+        prepared = s.prepare(batch)
+        cross, pull_cross = s.kernel_pullback(prepared, e.support)
+        own, pull_own = s.kernel_pullback(prepared)
         m = len(e.nodes)
         white = s.whiten(cross[:, m:].T)
         sigma = own - white.T @ white

@@ -50,6 +50,8 @@ class PreparedBatch:
     batch: GMMBatch
     metric: Metric
     atoms: Any  # of the backend: energy distance with every term of the metric
+    log_noise: Array | None  # (B,), and the next, where the metric has a term for them
+    mass: Array | None
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -73,14 +75,17 @@ def prepare(g: GMMBatch | PreparedBatch, *, metric: Metric | None = None) -> Pre
     xp = array_namespace(g.weights)
     weights = g.weights
     features = []
+    log_noise = mass = None
     if metric.noise_weight > 0.0:
-        features.append(metric.noise_weight * _log_noise(g))
+        log_noise = _log_noise(g)
+        features.append(metric.noise_weight * log_noise)
     if metric.mass_weight > 0.0:
         mass = _positive_mass(g)
         features.append(metric.mass_weight * xp.log(mass))
         weights = weights.astype(np.float64) / mass[g.owner]
     stacked = xp.stack(features, axis=1) if features else None
-    return PreparedBatch(g, metric, to_atoms(g, metric, weights, metric.mass_correction, features=stacked))
+    atoms = to_atoms(g, metric, weights, metric.mass_correction, features=stacked)
+    return PreparedBatch(g, metric, atoms, log_noise, mass)
 
 
 @on_their_device
@@ -306,15 +311,14 @@ def _distance_vjp(a: PreparedBatch, b: PreparedBatch | None, cotangent: Array) -
     xp = array_namespace(g.weights)
     if b is None:
         b, cotangent = a, symmetrised(cotangent)
-    other = b.batch
     g_weights, g_points = get_backend(g.weights).pairwise_distance_vjp(a.atoms, b.atoms, cotangent)
     g_noise = None
-    if metric.noise_weight > 0.0:
-        sign = xp.sign(_log_noise(g)[:, None] - _log_noise(other))
+    if a.log_noise is not None:
+        sign = xp.sign(a.log_noise[:, None] - b.log_noise)
         g_noise = metric.noise_weight * xp.sum(cotangent * sign, axis=1) / g.noise_variances
-    if metric.mass_weight > 0.0:
-        mass, mass_b = _positive_mass(g), _positive_mass(other)
-        sign = xp.sign(xp.log(mass)[:, None] - xp.log(mass_b))
+    if a.mass is not None:
+        mass = a.mass
+        sign = xp.sign(xp.log(mass)[:, None] - xp.log(b.mass))
         radial = metric.mass_weight * xp.sum(cotangent * sign, axis=1)
         radial -= segment_sums(g_weights * g.weights, g.offsets) / mass
         owner = g.owner
