@@ -4,5 +4,29 @@ Importing it needs CuPy, a driver and a card; without them it raises `BackendUna
 """
 
 from . import _loader as _loader  # first: it says what is missing before any door imports cupy
+from .cholesky import cholesky
+from .distances import pairwise_distance, pairwise_distance_vjp, prepare_atoms
+from .gp import predict_gp
+from .gram import gram
+from .hyperkernel import covariance_from_distance, hyperkernel, hyperkernel_matvec
+from .likelihood import log_likelihood
+from .prediction import joint_pair_moments, pair_cdf, pair_draws, pair_log_density, pair_moments, pair_quantiles
 
-__all__: list[str] = []
+__all__ = [
+    "cholesky",
+    "covariance_from_distance",
+    "gram",
+    "hyperkernel",
+    "hyperkernel_matvec",
+    "joint_pair_moments",
+    "log_likelihood",
+    "pair_cdf",
+    "pair_draws",
+    "pair_log_density",
+    "pair_moments",
+    "pair_quantiles",
+    "pairwise_distance",
+    "pairwise_distance_vjp",
+    "predict_gp",
+    "prepare_atoms",
+]
