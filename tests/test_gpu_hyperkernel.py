@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 from typing import Any
 
@@ -22,9 +23,7 @@ both_powers = pytest.mark.parametrize("parameters", PARAMETERS, ids=["power1", "
 @pytest.fixture
 def gpu(emulated: Any) -> ModuleType:
     """The module of doors, on the emulator."""
-    import maskerade_fast.backends.gpu.hyperkernel as module
-
-    return module
+    return importlib.import_module("maskerade_fast.backends.gpu.hyperkernel")
 
 
 def prepared(side: Side, **options: Any) -> Any:
