@@ -3,6 +3,8 @@
 //     MF_D     axes; 0: any number, given at run time
 //     MF_FORM  0 energy distance, 1 reflected, 2 Gaussian MMD, 3 reflected
 //     MF_MIXED 1: float32 terms, float64 sums (values of forms 0 and 1)
+// variants: MF_D=1,2,5,10,18,0 MF_FORM=0,1,2,3 MF_MIXED=0
+// variants: MF_D=1,5,18,0 MF_FORM=0,1 MF_MIXED=1
 #include "distances.cuh"
 #include "hyperkernel.cuh"
 
@@ -239,22 +241,24 @@ template <int D> struct Pull {
 // `slot`.
 template <> struct Pull<0> {
     typedef Cross<0, MF_FORM, false> Wide;
+    // Of b at a time; 16 gaps and slopes of form 3 would need more than 255 registers.
+    static constexpr int COMPONENTS = 8;
 
     __device__ static __forceinline__ void fill(const Batch& a, const Batch& b, index_t first, int n,
                                                 index_t begin, int count, const int* ends,
                                                 const double* cotangent, int n_dims, double b2, double* slot,
                                                 index_t n_components) {
         MF_SHARED(Axis<double>, rows, TILE_A * (WIDE_AXES + 1));
-        MF_SHARED(Axis<double>, staged, WIDE_COMPONENTS * WIDE_AXES);
+        MF_SHARED(Axis<double>, staged, COMPONENTS * WIDE_AXES);
         const int t = threadIdx.x;
         double g_weight = 0.0;
         int k = 0;
-        for (int base = 0; base < count; base += WIDE_COMPONENTS) {
-            const int size = min(WIDE_COMPONENTS, count - base);
-            Gap<MF_FORM, double> gap[WIDE_COMPONENTS];
-            Slope<MF_FORM> slope[WIDE_COMPONENTS];
+        for (int base = 0; base < count; base += COMPONENTS) {
+            const int size = min(COMPONENTS, count - base);
+            Gap<MF_FORM, double> gap[COMPONENTS];
+            Slope<MF_FORM> slope[COMPONENTS];
 #pragma unroll
-            for (int j = 0; j < WIDE_COMPONENTS; ++j) {
+            for (int j = 0; j < COMPONENTS; ++j) {
                 gap[j].start();
             }
             for (int pass = 0; pass < 2; ++pass) {
@@ -277,7 +281,7 @@ template <> struct Pull<0> {
                             g.scale = *scale;
                         }
 #pragma unroll
-                        for (int j = 0; j < WIDE_COMPONENTS; ++j) {
+                        for (int j = 0; j < COMPONENTS; ++j) {
                             if (j < size) {
                                 const Axis<double> q = staged[j * WIDE_AXES + d];
                                 if (pass == 0) {
@@ -295,7 +299,7 @@ template <> struct Pull<0> {
                 }
                 if (pass == 0 && t < n) {
 #pragma unroll
-                    for (int j = 0; j < WIDE_COMPONENTS; ++j) {
+                    for (int j = 0; j < COMPONENTS; ++j) {
                         if (j < size) {
                             g_weight += slope[j].start(gap[j], cotangent[k] * b.weights[begin + base + j]);
                             k += base + j + 1 == ends[k];

@@ -1,6 +1,8 @@
 // Hyper-kernel of given distances, and its product with vectors: tiles of covariances that are used and dropped.
 //
 // MF_D, MF_FORM and MF_MIXED as in distances.cu.
+// variants: MF_D=1,5,18,0 MF_FORM=0,1 MF_MIXED=0
+// variants: MF_D=1,0 MF_FORM=0,1 MF_MIXED=1
 #include "distances.cuh"
 #include "hyperkernel.cuh"
 

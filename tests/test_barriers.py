@@ -1,9 +1,9 @@
 """Every barrier of the CUDA sources is needed, and no other is: by drivers that run every kernel.
 
 Each driver (tests/emulator/drivers) passes in three orders of threads and under the sanitizers. Then each
-__syncthreads and __syncwarp of the sources is taken away in turn: a wrong result, an error of the emulator or
-ThreadSanitizer must report it. The emulator leaves the barrier of one file and line out, which does what
-deleting it from the source would do and spares a build for each.
+__syncthreads and __syncwarp of the sources is taken away in turn and the drivers' launches are replayed: another
+bit in a result, an error of the emulator or ThreadSanitizer must report it. The emulator leaves the barrier of
+one file and line out, which does what deleting it from the source would do and spares a build for each.
 """
 
 from __future__ import annotations
@@ -74,6 +74,15 @@ def test_drivers_pass_in_every_order(name: str, emulated: Any) -> None:
     assert emulated.state.launches
 
 
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", DRIVERS)
+def test_drivers_give_the_same_bits_in_every_order(
+    name: str, order: str, emulated: Any, recordings: dict[str, Any]
+) -> None:
+    launches = recorded(DRIVERS[name], emulated, recordings)
+    assert sanitize.replay(launches, "replay", emulate.Options(ORDERS[order])) is None
+
+
 @pytest.mark.parametrize("mode", ["tsan", "asan"])
 @pytest.mark.parametrize("name", DRIVERS)
 def test_sanitizers_find_nothing(name: str, mode: str, emulated: Any, recordings: dict[str, Any]) -> None:
@@ -83,14 +92,10 @@ def test_sanitizers_find_nothing(name: str, mode: str, emulated: Any, recordings
 
 @pytest.mark.parametrize("site", BARRIERS, ids=[f"{file}:{line}" for file, line in BARRIERS])
 def test_a_missing_barrier_is_reported(site: tuple[str, int], emulated: Any, recordings: dict[str, Any]) -> None:
-    for driver in answering_for(site[0]):
-        for order in ORDERS.values():
-            emulated.state.options = emulate.Options(order, site)
-            try:
-                driver.run()
-            except (AssertionError, emulate.LaunchError):
-                return
-        if sanitize.replay(recorded(driver, emulated, recordings), "tsan", emulate.Options(skip=site)) is not None:
+    runs = [("replay", order) for order in ORDERS.values()] + [("tsan", 0)]
+    launches = [recorded(driver, emulated, recordings) for driver in answering_for(site[0])]
+    for mode, order in runs:
+        if any(sanitize.replay(each, mode, emulate.Options(order, site)) is not None for each in launches):
             return
     pytest.fail(f"without the barrier at {site[0]}:{site[1]} nothing changes: it is not needed, or no driver meets it")
 

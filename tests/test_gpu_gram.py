@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 from typing import Any
 
@@ -18,9 +19,7 @@ Batch = list[tuple[Any, Any, Any]]
 @pytest.fixture
 def door(emulated: Any) -> ModuleType:
     """The module of the door, on the emulator."""
-    import maskerade_fast.backends.gpu.gram as module
-
-    return module
+    return importlib.import_module("maskerade_fast.backends.gpu.gram")
 
 
 def ragged(rng: np.random.Generator, counts: list[int], n_dims: int) -> Batch:

@@ -1,5 +1,5 @@
-"""Compile CUDA sources for the emulator: a shared library for ctypes, or a program under a sanitizer that replays
-recorded launches.
+"""Compile CUDA sources for the emulator: a shared library for ctypes, or a program that replays recorded launches under
+a sanitizer.
 
 Results are kept in ``build/emulator`` under a hash of everything that goes in, so a second run compiles nothing.
 """
@@ -22,7 +22,7 @@ CACHE = HERE.parents[1] / "build" / "emulator"
 
 FLAGS = ["-std=c++20", "-O1", "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-fvisibility=hidden"]
 MODES = {
-    "plain": ["-shared", "-fPIC", "-fno-gnu-unique"],
+    "plain": ["-shared", "-fPIC", "-fno-gnu-unique", "-DEMU_LIBRARY=1"],
     "tsan": ["-g", "-fsanitize=thread"],
     "asan": ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
 }
@@ -117,7 +117,7 @@ def load(code: str, defines: tuple[tuple[str, str], ...] = (), arch: int = 90) -
 
 
 def compile_source(code: str, defines: Mapping[str, str], mode: str, arch: int = 90) -> Path:
-    """Path of the library (mode "plain") or of the replaying program ("tsan", "asan")."""
+    """Path of the library (mode "plain") or of the program that replays launches under a sanitizer ("tsan", "asan")."""
     flags = [*FLAGS, *MODES[mode], *_host_flags(), f"-D__CUDA_ARCH__={10 * arch}", "-DMF_EMULATED=1"]
     flags += [f"-D{name}={value}" for name, value in sorted(defines.items())]
     parts = [code, *flags, *((HERE / name).read_text() for name in ("shim.hpp", "entries.hpp", "emulate.py"))]

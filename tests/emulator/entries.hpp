@@ -1,5 +1,6 @@
 // After a kernel source: what a compiled one shows. EMU_ENTRIES is emulate.py's list of kernels and launch bounds.
-// A library shows emu_describe and emu_launch; a program under a sanitizer replays launches recorded by fake_cupy.py.
+// A library shows emu_describe, emu_launch and emu_replay; a program under a sanitizer replays launches that
+// fake_cupy.py recorded.
 
 #define EMU_ENTRY(kernel, bounds)                                                                            \
     {#kernel, emu::codes_of(&kernel), &emu::launch_packed<&kernel>, std::size_t(bounds)},
@@ -19,28 +20,10 @@ static int emu_run(const char* name, const emu::Launch* launch) {
     return 1;
 }
 
-#if !defined(EMU_ASAN) && !defined(EMU_TSAN)
-
-extern "C" __attribute__((visibility("default"))) const char* emu_describe() {
-    static const std::string text = [] {
-        std::string lines;
-        for (const emu::Entry& entry : emu_entries()) {
-            lines += entry.name + (" " + entry.codes) + "\n";
-        }
-        return lines;
-    }();
-    return text.c_str();
-}
-
-extern "C" __attribute__((visibility("default"))) int emu_launch(const char* name, const emu::Launch* launch) {
-    return emu_run(name, launch);
-}
-
-#else
-
 // A record, integers little-endian of 8 bytes: length and text of the name, grid, block, shared bytes, their limit,
 // number of buffers, each as length and bytes, number of arguments, each as buffer and offset (pointer) or as -1,
-// length and bytes (scalar). Every buffer is an allocation of its own, so AddressSanitizer knows its ends.
+// length and bytes (scalar), then the buffers as the launch left them, unless it failed. Every buffer is an
+// allocation of its own, so AddressSanitizer knows its ends.
 namespace emu {
 
 struct Reader {
@@ -82,8 +65,10 @@ static int replay(const char* path, int order, const char* skip_file, int skip_l
     launch.message = message;
     launch.message_size = sizeof message;
     std::vector<char*> buffers;
+    std::vector<std::size_t> buffer_sizes;
     for (std::int64_t n = in.integer(); n > 0; --n) {
         const std::size_t size = std::size_t(in.integer());
+        buffer_sizes.push_back(size);
         buffers.push_back(static_cast<char*>(std::malloc(size)));
         in.bytes(buffers.back(), size);
     }
@@ -104,7 +89,6 @@ static int replay(const char* path, int order, const char* skip_file, int skip_l
         args.push_back(value.data());
         sizes.push_back(value.size());
     }
-    std::fclose(in.file);
     launch.args = args.data();
     launch.sizes = sizes.data();
     launch.n_args = int(n_args);
@@ -112,22 +96,59 @@ static int replay(const char* path, int order, const char* skip_file, int skip_l
     if (failed) {
         std::fprintf(stderr, "%s: %s\n", name.c_str(), message);
     }
-    for (char* buffer : buffers) {
-        std::free(buffer);
+    bool same = true;
+    for (std::size_t k = 0; k < buffers.size(); ++k) {
+        std::vector<char> left(buffer_sizes[k]);
+        const bool known = std::fread(left.data(), 1, left.size(), in.file) == left.size();
+        same = same && (!known || std::memcmp(left.data(), buffers[k], left.size()) == 0);
+        std::free(buffers[k]);
     }
-    return failed ? 3 : 0;
+    std::fclose(in.file);
+    if (!failed && !same) {
+        std::fprintf(stderr, "%s: other bits than in the recorded launch\n", name.c_str());
+    }
+    return failed ? 3 : same ? 0 : 5;
 }
 
 } // namespace emu
 
-// program ORDER SKIP_FILE SKIP_LINE RECORD...; exit status 3 for the emulator's errors, 4 for bad records
-int main(int argc, char** argv) {
+// arguments: program ORDER SKIP_FILE SKIP_LINE RECORD...; exit status 3 for the emulator's errors, 4 for bad records, 5 for
+// results that differ from the recorded ones in any bit
+static int emu_main(int argc, char** argv) {
     const char* skip_file = argv[2][0] ? argv[2] : nullptr;
     for (int k = 4; k < argc; ++k) {
         if (int status = emu::replay(argv[k], std::atoi(argv[1]), skip_file, std::atoi(argv[3]))) {
             return status;
         }
     }
+    return 0;
+}
+
+#ifdef EMU_LIBRARY
+
+extern "C" __attribute__((visibility("default"))) const char* emu_describe() {
+    static const std::string text = [] {
+        std::string lines;
+        for (const emu::Entry& entry : emu_entries()) {
+            lines += entry.name + (" " + entry.codes) + "\n";
+        }
+        return lines;
+    }();
+    return text.c_str();
+}
+
+extern "C" __attribute__((visibility("default"))) int emu_launch(const char* name, const emu::Launch* launch) {
+    return emu_run(name, launch);
+}
+
+extern "C" __attribute__((visibility("default"))) int emu_replay(int argc, char** argv) {
+    return emu_main(argc, argv);
+}
+
+#else
+
+int main(int argc, char** argv) {
+    return emu_main(argc, argv);
 }
 
 #endif

@@ -482,9 +482,11 @@ class RawKernel:
             )
         state.launches.append(self.name)
         limit = state.devices[state.current].shared_bytes
-        if state.recording is not None:
-            self._record(grid, block, args, shared_mem, limit)
+        roots = {} if state.recording is None else self._record(grid, block, args, shared_mem, limit)
         library.launch(self.name, grid, block, packed, shared_mem, limit, state.options)
+        if roots:
+            with self._last_record().open("ab") as file:
+                file.write(b"".join(root.tobytes("K") for root in roots.values()))
 
     def _packed(self, k: int, arg: Any, code: str) -> Any:
         where = f"argument {k} of {self.name}"
@@ -507,24 +509,26 @@ class RawKernel:
 
     def _record(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared: int, limit: int
-    ) -> None:
+    ) -> dict[int, np.ndarray[Any, Any]]:
+        """Write a launch for `sanitize.replay`; the allocations it reads and writes, whose later contents follow."""
         assert state.recording is not None
-        roots: dict[int, tuple[int, np.ndarray[Any, Any]]] = {}
+        roots: dict[int, np.ndarray[Any, Any]] = {}
         parts: list[bytes] = []
         for arg in args:
             if isinstance(arg, ndarray):
                 root = arg._a
                 while isinstance(root.base, np.ndarray):
                     root = root.base
-                number = roots.setdefault(id(root), (len(roots), root))[0]
-                parts.append(struct.pack("<qq", number, arg._a.ctypes.data - root.ctypes.data if arg.size else 0))
+                roots.setdefault(id(root), root)
+                offset = arg._a.ctypes.data - root.ctypes.data if arg.size else 0
+                parts.append(struct.pack("<qq", list(roots).index(id(root)), offset))
             else:
                 value = np.asarray(arg).tobytes()
                 parts.append(struct.pack("<qq", -1, len(value)) + value)
         name = self.name.encode()
         sizes = [*grid, *[1] * (3 - len(grid)), *block, *[1] * (3 - len(block)), shared, limit, len(roots)]
         head = struct.pack("<q", len(name)) + name + struct.pack("<9q", *sizes)
-        for _, root in roots.values():
+        for root in roots.values():
             content = root.tobytes("K")
             head += struct.pack("<q", len(content)) + content
         defines = tuple(sorted(self.module.defines.items()))
@@ -532,6 +536,11 @@ class RawKernel:
         path = state.recording / f"{sum(map(len, state.recorded.values())):05d}-{self.name}"
         path.write_bytes(head + struct.pack("<q", len(args)) + b"".join(parts))
         state.recorded.setdefault(key, []).append(path)
+        return roots
+
+    @staticmethod
+    def _last_record() -> Path:
+        return max(path for paths in state.recorded.values() for path in paths)
 
 
 # ---- devices, streams ----

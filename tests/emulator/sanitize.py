@@ -1,10 +1,11 @@
-"""Replay recorded launches under ThreadSanitizer, or under AddressSanitizer with UBSan."""
+"""Replay recorded launches: by themselves, under ThreadSanitizer, or under AddressSanitizer with UBSan."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,13 @@ _SETTINGS = {
     "ASAN_OPTIONS": "detect_leaks=0 exitcode=67",
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }
+_REPLAY = """
+import ctypes, os, sys
+given = [os.fsencode(text) for text in sys.argv[1:]]
+sys.exit(ctypes.CDLL(sys.argv[1]).emu_replay(len(given), (ctypes.c_char_p * len(given))(*given)))
+"""
+_SECONDS = {"replay": 30, "tsan": 300, "asan": 300}  # far more than any driver takes
+_libc = ctypes.CDLL(None)
 _FIXED_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE: ThreadSanitizer's shadow expects the usual layout
 
 
@@ -23,19 +31,28 @@ def replay(
     mode: str,
     options: emulate.Options = emulate.Options(),  # noqa: B008 - immutable
 ) -> str | None:
-    """What the sanitizer ("tsan", "asan") or the emulator says of the launches; None if nothing."""
+    """What the sanitizer ("tsan", "asan"; "replay": none) or the emulator says of the launches; None if nothing.
+
+    The emulator speaks of other bits than in the recorded run, too; a kernel without end is a report.
+    """
     skip_file, skip_line = options.skip or ("", 0)
     for (code, defines, arch), files in recorded.items():
-        program = emulate.compile_source(code, dict(defines), mode, arch)
-        done = subprocess.run(
-            [str(program), str(options.order), skip_file, str(skip_line), *map(str, files)],
-            env={**os.environ, **_SETTINGS},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            preexec_fn=lambda: ctypes.CDLL(None).personality(_FIXED_ADDRESSES),
-        )
+        built = str(emulate.compile_source(code, dict(defines), "plain" if mode == "replay" else mode, arch))
+        program = [sys.executable, "-I", "-S", "-c", _REPLAY, built] if mode == "replay" else [built]
+        command = [*program, str(options.order), skip_file, str(skip_line), *map(str, files)]
+        try:
+            done = subprocess.run(
+                command,
+                env={**os.environ, **_SETTINGS},
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=_SECONDS[mode],
+                preexec_fn=lambda: _libc.personality(_FIXED_ADDRESSES),
+            )
+        except subprocess.TimeoutExpired:
+            return f"no end after {_SECONDS[mode]} s"
         if done.returncode == 4:
             raise RuntimeError(f"the replay cannot read its records: {done.stderr}")
         if done.returncode != 0:

@@ -3,7 +3,7 @@
 Importing it needs CuPy, a driver and a card; without them it raises `BackendUnavailableError` with the cause.
 """
 
-from . import _loader as _loader  # isort: skip  (first: it says what is missing before any door imports cupy)
+from . import _loader as _loader  # first: it says what is missing before any door imports cupy
 from .cholesky import cholesky
 from .distances import pairwise_distance, pairwise_distance_vjp, prepare_atoms
 from .gp import predict_gp

@@ -213,38 +213,43 @@ def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array) -> tuple[Array, Arra
     """
     with device_of(a.points, b.points, cotangent):
         cotangent = native(cotangent)
-        g_weights, g_points = cupy.zeros(a.weights.shape), cupy.zeros(a.points.shape)
-        if cotangent.size == 0:
-            return g_weights, g_points
-        n_components, n_dims, bandwidth = np.int64(len(a.weights)), np.int32(a.n_dims), np.float64(a.bandwidth)
-        n_b = np.int64(len(b))
-
-        sums = cupy.empty((len(a), 3))
-        columns = (np.int32(a.data.shape[1]), np.int32(b.data.shape[1]))
-        kernel = a.kernel("distances", "cotangent_sums_f64")
-        kernel((len(a),), (TILE_A,), (a.data, b.data, cotangent, sums, n_b, *columns))
-
-        totals = cupy.zeros((1 + 2 * a.n_dims, len(a.weights)))
-        n_windows = -(-len(b) // _WINDOW)
-        slots = slots_for(totals, n_windows)
-        kernel = a.kernel("distances", "pulls_f64")
-        for first in range(0, n_windows, len(slots)):
-            count = min(len(slots), n_windows - first)
-            args = (a.offsets, a.points, a.starts, b.offsets, b.weights, b.points, cotangent, slots)
-            sizes = (n_components, n_b, np.int64(first), np.int32(count), n_dims, bandwidth)
-            kernel((a.n_tiles * count,), (TILE_A,), (*args, *sizes))
-            add_slots(a.kernel("distances", "add_slots_f64"), slots, totals, count)
-
-        kernel = a.kernel("distances", "finish_gradient_f64")
-        args = (a.offsets, a.weights, a.points, sums, totals, g_weights, g_points)
-        sizes = (np.int64(len(a)), n_components, n_dims, bandwidth, np.int32(a.mass_correction))
-        kernel((blocks(len(a.weights)),), (TILE_A,), (*args, *sizes))
+        g_weights: Array = cupy.zeros(a.weights.shape)
+        g_points: Array = cupy.zeros(a.points.shape)
+        if cotangent.size:
+            shape = (np.int32(a.n_dims), np.float64(a.bandwidth))
+            totals, sums = _pulls(a, b, cotangent, shape), _cotangent_sums(a, b, cotangent)
+            sizes = (np.int64(len(a)), np.int64(len(a.weights)), *shape, np.int32(a.mass_correction))
+            args = (a.offsets, a.weights, a.points, sums, totals, g_weights, g_points, *sizes)
+            a.kernel("distances", "finish_gradient_f64")((blocks(len(a.weights)),), (TILE_A,), args)
         return g_weights, g_points
+
+
+def _cotangent_sums(a: Atoms, b: Atoms, cotangent: Array) -> Array:
+    """Row sums of the cotangent, plain and times the differences of moments and of masses: (B_a, 3)."""
+    sums: Array = cupy.empty((len(a), 3))
+    sizes = (np.int64(len(b)), np.int32(a.data.shape[1]), np.int32(b.data.shape[1]))
+    a.kernel("distances", "cotangent_sums_f64")((len(a),), (TILE_A,), (a.data, b.data, cotangent, sums, *sizes))
+    return sums
+
+
+def _pulls(a: Atoms, b: Atoms, cotangent: Array, shape: tuple[Any, ...]) -> Array:
+    """What b adds to the gradients of a, before the factors of a: (1 + P, J_a)."""
+    totals: Array = cupy.zeros((1 + a.points.shape[1], len(a.weights)))
+    n_windows = -(-len(b) // _WINDOW)
+    slots = slots_for(totals, n_windows)
+    for first in range(0, n_windows, len(slots)):
+        count = min(len(slots), n_windows - first)
+        sizes = (np.int64(len(a.weights)), np.int64(len(b)), np.int64(first), np.int32(count), *shape)
+        args = (a.offsets, a.points, a.starts, b.offsets, b.weights, b.points, cotangent, slots, *sizes)
+        a.kernel("distances", "pulls_f64")((a.n_tiles * count,), (TILE_A,), args)
+        add_slots(a.kernel("distances", "add_slots_f64"), slots, totals, count)
+    return totals
 
 
 def native(array: Any, dtype: Any = np.float64) -> Array:
     """`array` on the current device, C-contiguous, in the type the kernels are compiled for."""
-    return cupy.ascontiguousarray(cupy.asarray(array, dtype=dtype))
+    result: Array = cupy.ascontiguousarray(cupy.asarray(array, dtype=dtype))
+    return result
 
 
 def tile_starts(offsets: Array) -> Array:

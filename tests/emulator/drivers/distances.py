@@ -13,8 +13,7 @@ def both(sizes_a: list[int], sizes_b: list[int], n_dims: int, **options: Any) ->
     """Every door of the two modules, on both backends."""
     import cupy
 
-    from maskerade_fast.backends import cpu
-    from maskerade_fast.backends.gpu import distances, hyperkernel
+    from maskerade_fast.backends import cpu, gpu
 
     rng = np.random.default_rng(7)
     sides = []
@@ -22,17 +21,15 @@ def both(sizes_a: list[int], sizes_b: list[int], n_dims: int, **options: Any) ->
         offsets, weights, means, scales = mixtures(rng, sizes, n_dims)
         sides.append((offsets, weights, np.concatenate([means, scales], axis=1)))
     here = [cpu.prepare_atoms(*side, **options) for side in sides]
-    there = [distances.prepare_atoms(*map(cupy.asarray, side), **options) for side in sides]
+    there = [gpu.prepare_atoms(*map(cupy.asarray, side), **options) for side in sides]
     cotangent = rng.normal(size=(len(sizes_a), len(sizes_b)))
     v = rng.normal(size=(len(sizes_b), 3))
     shape = {"outputscale": 1.3, "lengthscale": 0.7, "power": 2}
-    compare(distances.pairwise_distance(*there), cpu.pairwise_distance(*here))
-    compare(distances.pairwise_distance(there[0]), cpu.pairwise_distance(here[0]))
-    compare(
-        distances.pairwise_distance_vjp(*there, cupy.asarray(cotangent)), cpu.pairwise_distance_vjp(*here, cotangent)
-    )
-    compare(hyperkernel.hyperkernel(*there, **shape), cpu.hyperkernel(*here, **shape))
-    compare(hyperkernel.hyperkernel_matvec(*there, cupy.asarray(v), **shape), cpu.hyperkernel_matvec(*here, v, **shape))
+    compare(gpu.pairwise_distance(*there), cpu.pairwise_distance(*here))
+    compare(gpu.pairwise_distance(there[0]), cpu.pairwise_distance(here[0]))
+    compare(gpu.pairwise_distance_vjp(*there, cupy.asarray(cotangent)), cpu.pairwise_distance_vjp(*here, cotangent))
+    compare(gpu.hyperkernel(*there, **shape), cpu.hyperkernel(*here, **shape))
+    compare(gpu.hyperkernel_matvec(*there, cupy.asarray(v), **shape), cpu.hyperkernel_matvec(*here, v, **shape))
 
 
 @driver("distances.cu", "hyperkernel.cu")

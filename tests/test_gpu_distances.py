@@ -1,0 +1,351 @@
+"""Pairwise distances of the GPU backend, on the emulator: the oracle, exact zeros, gradients, tiles, chunks, orders."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import oracle
+import pytest
+from conftest import ORDERS
+from numpy.testing import assert_allclose, assert_array_equal
+
+from maskerade_fast.backends import cpu
+
+EVERY_ORDER = pytest.mark.parametrize("emulated", ORDERS, indirect=True)
+FORMS: dict[str, dict[str, Any]] = {
+    "energy": {},
+    "reflected": {"reflect": True},
+    "gaussian": {"bandwidth": 0.6},
+    "reflected-gaussian": {"bandwidth": 0.6, "reflect": True},
+}
+# Numbers of axes on both sides of each limit (10: registers hold gradients, 18: atoms), with the forms to run there
+CASES = [
+    *((1, form) for form in FORMS),
+    (2, "reflected"),
+    (5, "energy"),
+    (5, "reflected-gaussian"),
+    (10, "energy"),
+    (11, "energy"),
+    (18, "energy"),
+    (18, "reflected-gaussian"),
+    *((19, form) for form in FORMS),
+]
+EVERY_CASE = pytest.mark.parametrize(("D", "form"), CASES, ids=[f"D{d}-{form}" for d, form in CASES])
+
+
+class Side(NamedTuple):
+    """A batch as the doors take it."""
+
+    offsets: Any
+    weights: Any
+    points: Any
+
+    def part(self, start: int, stop: int) -> Side:
+        """Some mixtures."""
+        first, last = self.offsets[start], self.offsets[stop]
+        return Side(self.offsets[start : stop + 1] - first, self.weights[first:last], self.points[first:last])
+
+    def mixtures(self) -> list[Any]:
+        D = self.points.shape[1] // 2
+        bounds = zip(self.offsets[:-1], self.offsets[1:], strict=True)
+        return [(self.weights[i:j], self.points[i:j, :D], self.points[i:j, D:]) for i, j in bounds]
+
+
+@pytest.fixture
+def gpu(emulated: Any) -> ModuleType:
+    """The module of doors, on the emulator."""
+    import maskerade_fast.backends.gpu.distances as module
+
+    return module
+
+
+def batch(rng: np.random.Generator, counts: Any, D: int) -> Side:
+    """Mixtures of mass 1."""
+    counts = np.asarray(counts)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    weights = rng.random(offsets[-1]) + 0.01
+    weights /= np.repeat(np.add.reduceat(weights, offsets[:-1]), counts)
+    return Side(offsets, weights, np.hstack([rng.normal(size=(offsets[-1], D)), rng.random((offsets[-1], D))]))
+
+
+def ragged(rng: np.random.Generator, B: int, D: int, largest: int = 5) -> Side:
+    return batch(rng, rng.integers(1, largest + 1, B), D)
+
+
+def atoms(module: Any, side: Side, reflect: bool = False, **options: Any) -> Any:
+    """Prepared by the doors of `module`."""
+    if module is not cpu:
+        side, options = Side(*map(card, side)), {k: card(v) for k, v in options.items()}
+    return module.prepare_atoms(*side, side.points.shape[1] // 2 if reflect else 0, **options)
+
+
+def card(value: Any) -> Any:
+    import cupy
+
+    return cupy.asarray(value) if isinstance(value, np.ndarray) else value
+
+
+def reference(a: Side, b: Side | None, **options: Any) -> Any:
+    door = oracle.gaussian_mmd2 if "bandwidth" in options else oracle.energy_distance
+    return door(a.mixtures(), None if b is None else b.mixtures(), **options)
+
+
+def reference_vjp(a: Side, b: Side, cotangent: Any, **options: Any) -> Any:
+    door = oracle.gaussian_mmd2_vjp if "bandwidth" in options else oracle.energy_distance_vjp
+    weights, means, scales = door(a.mixtures(), b.mixtures(), cotangent, **options)
+    return weights, np.hstack([means, scales])
+
+
+def close(there: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    """Within `tolerance` of the largest entry, or of 1 if all are smaller: terms are of order 1."""
+    expected = np.asarray(expected)
+    atol = tolerance * max(1.0, float(np.abs(expected).max(initial=0.0)))
+    assert_allclose(there.get(), expected, rtol=0.0, atol=atol)
+
+
+def gradients_close(there: Any, expected: Any) -> None:
+    for x, y in zip(there, expected, strict=True):
+        close(x, y, 1e-11)
+
+
+# the oracle
+
+
+@EVERY_CASE
+def test_meets_the_oracle(gpu: ModuleType, rng: np.random.Generator, D: int, form: str) -> None:
+    a, b, options = ragged(rng, 5, D), ragged(rng, 4, D), FORMS[form]
+    there = [atoms(gpu, side, **options) for side in (a, b)]
+    close(gpu.pairwise_distance(*there), reference(a, b, **options))
+    close(gpu.pairwise_distance(there[0]), reference(a, None, **options))
+    G = rng.normal(size=(5, 4))
+    gradients_close(gpu.pairwise_distance_vjp(*there, card(G)), reference_vjp(a, b, G, **options))
+
+
+@EVERY_ORDER
+@pytest.mark.parametrize(("D", "form"), [(1, "energy"), (2, "reflected"), (19, "gaussian")])
+def test_several_tiles_and_windows(gpu: ModuleType, rng: np.random.Generator, D: int, form: str) -> None:
+    """Two tiles of a, three of b, two windows of b, neither filled."""
+    a, b, options = batch(rng, [4] * 31 + [5, 1, 3], D), ragged(rng, 35, D, 2), FORMS[form]
+    there = [atoms(gpu, side, **options) for side in (a, b)]
+    assert there[0].n_tiles == 2
+    close(gpu.pairwise_distance(*there), reference(a, b, **options))
+    G = rng.normal(size=(34, 35))
+    here = [atoms(cpu, side, **options) for side in (a, b)]
+    close(gpu.pairwise_distance(there[0]), cpu.pairwise_distance(here[0]))
+    gradients_close(gpu.pairwise_distance_vjp(*there, card(G)), cpu.pairwise_distance_vjp(*here, G))
+
+
+@pytest.mark.parametrize("D", [1, 18, 19])
+@pytest.mark.parametrize("form", ["energy", "reflected-gaussian"])
+def test_three_hundred_components(gpu: ModuleType, rng: np.random.Generator, D: int, form: str) -> None:
+    """A mixture of more components than a tile is taken in parts, on either side, beside small ones."""
+    side, options = batch(rng, [2, 300, 1, 129, 3], D), FORMS[form]
+    there, here = atoms(gpu, side, **options), atoms(cpu, side, **options)
+    assert there.starts.get().tolist() == [0, 1, 2, 3, 4, 5]
+    values = gpu.pairwise_distance(there, there)
+    close(values, cpu.pairwise_distance(here, here))
+    if form == "energy":  # the oracle's loops take a minute for the other
+        close(values[:3, :1], reference(side.part(0, 3), side.part(0, 1)))
+    assert (np.diag(values.get()) == 0.0).all()
+    assert_array_equal(gpu.pairwise_distance(there).get()[np.triu_indices(5)], values.get()[np.triu_indices(5)])
+    G = rng.normal(size=(5, 5))
+    gradients_close(gpu.pairwise_distance_vjp(there, there, card(G)), cpu.pairwise_distance_vjp(here, here, G))
+
+
+@pytest.mark.parametrize("reflect", [False, True])
+def test_mass_correction_and_features(gpu: ModuleType, rng: np.random.Generator, reflect: bool) -> None:
+    D = 2 if reflect else 1
+    sides = ragged(rng, 6, D), ragged(rng, 7, D)
+    a, b = (side._replace(weights=3.0 * rng.random(len(side.weights))) for side in sides)
+    features = rng.normal(size=(6, 2)), rng.normal(size=(7, 2))
+    options = {"reflect": reflect, "mass_correction": True}
+    there = [atoms(gpu, side, features=f, **options) for side, f in zip((a, b), features, strict=True)]
+    gap = np.abs(features[0][:, None] - features[1]).sum(axis=2)
+    close(gpu.pairwise_distance(*there), reference(a, b, **options) + gap)
+    own = np.abs(features[0][:, None] - features[0]).sum(axis=2)
+    close(gpu.pairwise_distance(there[0]), reference(a, None, **options) + own)
+    G = rng.normal(size=(6, 7))
+    gradients_close(gpu.pairwise_distance_vjp(*there, card(G)), reference_vjp(a, b, G, **options))
+    plain = atoms(gpu, b, **options)  # gradients leave features out, on either side
+    for x, y in zip(*(gpu.pairwise_distance_vjp(there[0], other, card(G)) for other in (there[1], plain)), strict=True):
+        assert_array_equal(x.get(), y.get())
+
+
+# exactness
+
+
+@pytest.mark.parametrize(("D", "form"), [(1, form) for form in FORMS] + [(5, "energy"), (19, "reflected")])
+def test_equal_mixtures_are_exactly_at_0(gpu: ModuleType, rng: np.random.Generator, D: int, form: str) -> None:
+    side = ragged(rng, 70, D)
+    there = atoms(gpu, side, **FORMS[form])
+    E = gpu.pairwise_distance(there).get()
+    assert (E == E.T).all()
+    assert (E >= 0.0).all()
+    assert (np.diag(E) == 0.0).all()
+    again = gpu.pairwise_distance(there, atoms(gpu, side, **FORMS[form])).get()
+    assert (np.diag(again) == 0.0).all()
+    assert_array_equal(again[np.triu_indices(70)], E[np.triu_indices(70)])
+    some = gpu.pairwise_distance(atoms(gpu, side.part(3, 9), **FORMS[form]), there).get()
+    assert (some[range(6), range(3, 9)] == 0.0).all()
+
+
+@pytest.mark.parametrize(("D", "form"), [(1, "energy"), (2, "reflected"), (19, "gaussian")])
+def test_chunks_slots_and_orders_leave_the_bits(
+    gpu: ModuleType, emulated: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, D: int, form: str
+) -> None:
+    a, b, options = ragged(rng, 71, D), ragged(rng, 75, D), FORMS[form]
+    G = rng.normal(size=(71, 75))
+
+    def everything(a: Side, b: Side, G: Any) -> list[Any]:
+        there = [atoms(gpu, side, **options) for side in (a, b)]
+        values = gpu.pairwise_distance(*there), gpu.pairwise_distance(there[0])
+        return [x.get() for x in (*values, *gpu.pairwise_distance_vjp(*there, card(G)))]
+
+    whole = everything(a, b, G)
+    for order in ORDERS.values():
+        emulated.state.options = emulated.state.options._replace(order=order)
+        for x, y in zip(everything(a, b, G), whole, strict=True):
+            assert_array_equal(x, y)
+    part = everything(a.part(40, 71), b, G[40:])
+    first = a.offsets[40]
+    for x, y in zip(part, (whole[0][40:], whole[1][40:, 40:], whole[2][first:], whole[3][first:]), strict=True):
+        assert_array_equal(x, y)
+    assert_array_equal(everything(a.part(0, 3), b.part(5, 30), G[:3, 5:30])[0], whole[0][:3, 5:30])
+    monkeypatch.setattr(gpu, "SLOT_BYTES", 1)
+    for x, y in zip(everything(a, b, G), whole, strict=True):
+        assert_array_equal(x, y)
+
+
+def test_gap_far_from_the_origin(gpu: ModuleType) -> None:
+    """CASES C08: no expansion of the square, which would lose the gap altogether."""
+    a, b = (Side(np.array([0, 1]), np.ones(1), np.array([[m, 1.0]])) for m in (1e6, 1e6 + 1e-3))
+    assert gpu.pairwise_distance(atoms(gpu, a), atoms(gpu, b)).get()[0, 0] == pytest.approx(1.0000000475e-3, rel=1e-10)
+
+
+def test_dead_atom_far_away(gpu: ModuleType) -> None:
+    """CASES C16."""
+    padded = Side(np.array([0, 3]), np.array([0.6, 0.4, 0.0]), np.array([[0.0, 1.0], [3.0, 1.0], [1e8, 5.0]]))
+    q = Side(np.array([0, 1]), np.ones(1), np.array([[0.0, 1.0]]))
+    there = [atoms(gpu, side) for side in (padded, q)]
+    assert gpu.pairwise_distance(*there).get()[0, 0] == pytest.approx(0.48, abs=1e-15)
+    assert np.isfinite(gpu.pairwise_distance_vjp(*there, card(np.ones((1, 1))))[0].get()).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_of_coinciding_atoms(gpu: ModuleType, form: str) -> None:
+    """The subgradient is 0 where atoms meet; between equal batches the gradient is that of a minimum."""
+    a = Side(np.array([0, 2, 4]), np.array([0.7, 0.3, 0.5, 0.5]), np.array([[0.5, 0.25], [0.0, 0.0], [1, 1], [1, 1]]))
+    b = Side(np.array([0, 2, 3]), np.array([0.4, 0.6, 1.0]), np.array([[0.5, 0.25], [2.0, 0.5], [1.0, 1.0]]))
+    G, options = np.array([[1.0, -2.0], [0.5, 3.0]]), FORMS[form]
+    there = [atoms(gpu, side, **options) for side in (a, b)]
+    gradients_close(gpu.pairwise_distance_vjp(*there, card(G)), reference_vjp(a, b, G, **options))
+    for x in gpu.pairwise_distance_vjp(there[0], there[0], card(np.eye(2))):
+        assert_allclose(x.get(), 0.0, atol=1e-15)
+    for x in gpu.pairwise_distance_vjp(there[0], there[0], card(np.zeros((2, 2)))):
+        assert (x.get() == 0.0).all()
+
+
+# mixed precision
+
+
+@pytest.mark.parametrize(("D", "form"), [(1, "energy"), (1, "reflected"), (5, "energy"), (19, "reflected")])
+def test_mixed_precision(gpu: ModuleType, rng: np.random.Generator, D: int, form: str) -> None:
+    a, b = ragged(rng, 50, D, 20), ragged(rng, 20, D, 20)
+    options = FORMS[form]
+    exact = [atoms(gpu, side, **options) for side in (a, b)]
+    there = [gpu.in_precision(side, "mixed") for side in exact]
+    E, mixed = gpu.pairwise_distance(*exact).get(), gpu.pairwise_distance(*there).get()
+    largest = float(np.abs(exact[0].data.get()[:, 0]).max() + E.max())
+    assert_allclose(mixed, E, rtol=0.0, atol=3e-7 * largest)
+    assert (mixed != E).any()
+    own = gpu.pairwise_distance(there[0]).get()
+    assert (np.diag(gpu.pairwise_distance(there[0], there[0]).get()) == 0.0).all()
+    assert (own == own.T).all()
+    assert_array_equal(gpu.pairwise_distance(gpu.in_precision(there[0], "double"), exact[1]).get(), E)
+    G = card(rng.normal(size=(50, 20)))  # gradients know one precision
+    for x, y in zip(gpu.pairwise_distance_vjp(*there, G), gpu.pairwise_distance_vjp(*exact, G), strict=True):
+        assert_array_equal(x.get(), y.get())
+
+
+def test_mixed_precision_far_from_the_origin(gpu: ModuleType) -> None:
+    """Coordinates are split in two float32: a gap keeps its digits where one float32 has a spacing of 0.06."""
+    a, b = (Side(np.array([0, 1]), np.ones(1), np.array([[m, 1.0]])) for m in (1e6, 1e6 + 1e-3))
+    there = [gpu.in_precision(atoms(gpu, side), "mixed") for side in (a, b)]
+    assert gpu.pairwise_distance(*there).get()[0, 0] == pytest.approx(1e-3, rel=1e-5)
+
+
+def test_mixed_precision_says_what_it_cannot_do(gpu: ModuleType, rng: np.random.Generator) -> None:
+    side = ragged(rng, 3, 1)
+    with pytest.raises(ValueError, match="precision: 'half', expected"):
+        gpu.in_precision(atoms(gpu, side), "half")
+    with pytest.raises(ValueError, match="the Gaussian MMD needs 'double'"):
+        gpu.in_precision(atoms(gpu, side, bandwidth=1.0), "mixed")
+    with pytest.raises(ValueError, match="coordinates up to 1e"):
+        gpu.in_precision(atoms(gpu, side._replace(points=1e19 * side.points)), "mixed")
+
+
+# arrays, batches and tiles
+
+
+def test_layouts_and_types(gpu: ModuleType, rng: np.random.Generator) -> None:
+    import cupy
+
+    a, b = ragged(rng, 5, 2), ragged(rng, 4, 2)
+    E = gpu.pairwise_distance(atoms(gpu, a), atoms(gpu, b)).get()
+    G = np.asfortranarray(rng.normal(size=(5, 4)))
+    expected = gpu.pairwise_distance_vjp(atoms(gpu, a), atoms(gpu, b), card(np.ascontiguousarray(G)))[1].get()
+    host_offsets = gpu.prepare_atoms(a.offsets, card(a.weights), cupy.asfortranarray(card(a.points)))
+    assert_array_equal(gpu.pairwise_distance(host_offsets, atoms(gpu, b)).get(), E)
+    assert_array_equal(gpu.pairwise_distance_vjp(host_offsets, atoms(gpu, b), card(G))[1].get(), expected)
+    small = Side(a.offsets.astype(np.int32), *(x.astype(np.float32) for x in a[1:3]))
+    same = Side(a.offsets, *(x.astype(np.float64) for x in small[1:3]))
+    assert_array_equal(
+        gpu.pairwise_distance(atoms(gpu, small), atoms(gpu, b)).get(),
+        gpu.pairwise_distance(atoms(gpu, same), atoms(gpu, b)).get(),
+    )
+
+
+def test_reflection_takes_all_means_or_none(gpu: ModuleType, rng: np.random.Generator) -> None:
+    a = Side(*map(card, ragged(rng, 2, 2)))
+    with pytest.raises(ValueError, match="n_reflect: 1, expected 0 or 2"):
+        gpu.prepare_atoms(*a, 1)
+
+
+def test_arrays_of_two_devices_are_refused(gpu: ModuleType, emulated: Any, rng: np.random.Generator) -> None:
+    import cupy
+
+    emulated.state.devices.append(type(emulated.state.devices[0])())
+    a = atoms(gpu, ragged(rng, 2, 1))
+    with cupy.cuda.Device(1):
+        b = atoms(gpu, ragged(rng, 2, 1))
+    with pytest.raises(ValueError, match=r"devices \[0, 1\]"):
+        gpu.pairwise_distance(a, b)
+    assert gpu.pairwise_distance(b).device.id == 1  # whichever device is current
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_empty_batches(gpu: ModuleType, rng: np.random.Generator, form: str) -> None:
+    """CASES C24."""
+    none = atoms(gpu, Side(np.array([0]), np.zeros(0), np.zeros((0, 2))), **FORMS[form])
+    some = atoms(gpu, ragged(rng, 3, 1), **FORMS[form])
+    assert gpu.pairwise_distance(none).shape == (0, 0)
+    assert gpu.pairwise_distance(none, some).shape == (0, 3)
+    assert gpu.pairwise_distance(some, none).shape == (3, 0)
+    assert gpu.pairwise_distance_vjp(none, some, card(np.zeros((0, 3))))[1].shape == (0, 2)
+    for x in gpu.pairwise_distance_vjp(some, none, card(np.zeros((3, 0)))):
+        assert (x.get() == 0.0).all()
+
+
+def test_tiles_are_whole_mixtures(gpu: ModuleType, rng: np.random.Generator) -> None:
+    for counts in ([1], [128], [129], [1] * 128, [1] * 129, [64, 64, 1], [1, 128, 1], rng.integers(1, 200, 500)):
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        starts = gpu.tile_starts(offsets)
+        assert starts[0] == 0
+        assert starts[-1] == len(counts)
+        sizes, n_mixtures = np.diff(offsets[starts]), np.diff(starts)
+        assert (n_mixtures > 0).all()
+        assert ((sizes <= 128) | (n_mixtures == 1)).all()
+        assert (sizes[:-1] + np.asarray(counts)[starts[1:-1]] > 128).all()  # the next mixture did not fit
+    assert gpu.tile_starts(np.array([0])).tolist() == [0]
