@@ -32,8 +32,8 @@ from .surrogate import Surrogate
 
 _DEFAULT_MAX_COMPONENTS = 5
 # The rougher of the paper's two hyper-kernels: with power 2 the surrogate is too smooth for the likelihood, and its
-# evidence too sure. 300 evaluations, three seeds, rms error (median reported sd) with 1 and with 2: two_tones_12
-# 0.001 (0.004) and 0.008 (0.002), two_tones_40 0.017 (0.026) and 0.056 (0.016).
+# evidence too sure. 300 evaluations, five seeds, rms error (median reported sd) with 1 and with 2: two_tones_12
+# 0.001 (0.004) and 0.008 (0.002), two_tones_40 0.039 (0.025) and 0.059 (0.016).
 _POWER = 1
 _WARM_UP_POINTS = (512, 2048)  # so many that CPU threads share one matrix, and then its factorisation
 
