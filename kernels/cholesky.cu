@@ -2,6 +2,7 @@
 // what earlier blocks explain, these kernels factor the block by panels of 32 columns. A block column is an array
 // (count, rows, width) for a batch of `count` matrices, its first `width` rows being the square on the diagonal; rows is a
 // multiple of 16, width of 32.
+// variants: MF_NO_MMA=,1
 #include "cholesky.cuh"
 
 constexpr int BLOCK = 256;

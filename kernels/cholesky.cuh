@@ -124,8 +124,8 @@ __device__ __forceinline__ void multiply(Tile& tile, const double* a, int a_stri
 #endif
 }
 
-// One warp factors a diagonal tile in place, below and on its diagonal: lane r and lane r + 16 hold row r, columns
-// are passed round by shuffles. `inverse_pivots` receives 1 / L_kk. With `z`, the 16 entries of y less what earlier
+// One warp factors a diagonal tile in place, below and on its diagonal: lane r < 16 holds row r, columns are passed
+// round by shuffles. `inverse_pivots` receives 1 / L_kk. With `z`, the 16 entries of y less what earlier
 // columns explain, these become those of L^-1 y. `column` is the tile's first in the matrix; `bad` is set to the
 // first bad pivot's, counted from 1, if it was 0.
 __device__ __forceinline__ void factor_tile(double* tile, int stride, double bound, int column, int* bad,
@@ -134,9 +134,9 @@ __device__ __forceinline__ void factor_tile(double* tile, int stride, double bou
     double a[TILE];
 #pragma unroll
     for (int c = 0; c < TILE; ++c) {
-        a[c] = tile[row * stride + c];
+        a[c] = lane_of() < TILE ? tile[row * stride + c] : 0.0;
     }
-    double rest = z ? z[row] : 0.0;
+    double rest = z && lane_of() < TILE ? z[row] : 0.0;
     double own_pivot = 0.0;
     int failed = 0;
 #pragma unroll

@@ -1,11 +1,17 @@
 // Gram matrices of a batch of mixtures. MF_PER_AXIS: 1 for a product of cosines over the axes, else 0.
+// variants: MF_PER_AXIS=0,1
 #include "gram.cuh"
 
 #ifndef MF_PER_AXIS
 #define MF_PER_AXIS 0
 #endif
 
-constexpr int BLOCK = 256;     // two blocks fit on a multiprocessor: the register bound is 128
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int BLOCKS = 1; // of a multiprocessor: two would spill 16 bytes
+#else
+constexpr int BLOCKS = 2; // of a multiprocessor: at most 128 registers a thread
+#endif
+constexpr int BLOCK = 256;
 constexpr int SIDE = 16;       // threads a side of a block's square
 constexpr int R = GRAM_TILE;   // pairs a side of a thread's tile
 constexpr int SPAN = SIDE * R; // pairs a side of a block's square
@@ -73,7 +79,7 @@ __device__ __forceinline__ void pairs_of(int row, int column, int n_rows, int n_
 }
 
 // K (count, N, M) of the mixtures from `start`; `tables_x` and `tables_y` begin with the first of them.
-extern "C" __global__ void __launch_bounds__(BLOCK, 2)
+extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS)
     gram_f64(const double* __restrict__ weights, const double* __restrict__ scales,
              const index_t* __restrict__ offsets, const double* __restrict__ x,
              const double* __restrict__ tables_x, const double* __restrict__ y,
@@ -111,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
 // K (count, N, N) of points with themselves plus noise: squares on and below the diagonal are computed, the others
 // are their mirror images, turned in shared memory so that they too are written along rows. The diagonal is
 // k(0) + noise exactly.
-extern "C" __global__ void __launch_bounds__(BLOCK, 2)
+extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS)
     gram_symmetric_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                        const index_t* __restrict__ offsets, const double* __restrict__ x,
                        const double* __restrict__ tables, const double* __restrict__ levels,

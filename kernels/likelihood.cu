@@ -6,7 +6,10 @@
 //     gradient_*            cholesky.cu factors
 //
 // MF_PER_AXIS: 1 for a product of cosines over the axes, else 0. MF_GRADIENT: 1 to go on to the gradient.
-// MF_AXES: axes whose sums one pass over the pairs collects.
+// MF_AXES: axes whose sums one pass over the pairs collects. MF_NO_MMA: multiply-adds in place of tensor instructions.
+// variants: MF_AXES=1 MF_GRADIENT=0 MF_PER_AXIS=0,1 MF_NO_MMA=,1
+// variants: MF_AXES=1,2,5,6 MF_GRADIENT=1 MF_PER_AXIS=0,1
+// variants: MF_AXES=8 MF_GRADIENT=1 MF_PER_AXIS=1 MF_NO_MMA=,1
 #include "likelihood.cuh"
 
 #ifndef MF_GRADIENT

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..._checks import Array
 from ._loader import load
-from ._mixtures import BLOCK
+from ._mixtures import BLOCK, tile_defines
 
 PANEL = 32  # as in kernels/cholesky.cuh
 TILE = 16
@@ -48,9 +48,10 @@ def block_bytes(n_points: int, width: int, extra_rows: int) -> int:
     return 8 * sum((n - j + extra_rows) * min(width, n - j) for j in starts) + 8 * (n + extra_rows) * min(width, n)
 
 
-def shift_of(attempt: int, jitter: float) -> float:
-    """Shift of attempt 0, 1, 2, 3 as a fraction of the mean diagonal."""
-    return 0.0 if attempt == 0 else jitter * (1e-4, 1e-2, 1.0)[attempt - 1]
+def shifts_of(attempt: int, jitter: float, mean_diagonals: Array) -> Array:
+    """Diagonal shifts of attempt 0, 1, 2, 3; attempt 0 shifts nothing, even where the mean is not finite."""
+    shifts: Array = cupy.zeros_like(mean_diagonals)
+    return jitter * (1e-4, 1e-2, 1.0)[attempt - 1] * mean_diagonals if attempt else shifts
 
 
 def factor(fill: Fill, count: int, n_points: int, bounds: Array, width: int, *, with_y: bool) -> Factors:
@@ -78,7 +79,9 @@ def factor(fill: Fill, count: int, n_points: int, bounds: Array, width: int, *, 
         inverse_pivots = _factor_block(block, bounds, info, c0)
         if with_y:
             sizes = [np.int32(k) for k in (*block.shape[1:], n - c0)]
-            load("cholesky", "block_value_f64")((count,), (32,), (block, inverse_pivots, half, *sizes))
+            load("cholesky", "block_value_f64", **tile_defines())(
+                (count,), (32,), (block, inverse_pivots, half, *sizes)
+            )
         blocks.append(block)
     return Factors(blocks, info, half)
 
@@ -87,7 +90,9 @@ def _factor_block(block: Array, bounds: Array, info: Array, first_column: int) -
     """Factor a block column in place; returns the inverse pivots (count, width)."""
     count, rows, width = block.shape
     inverse_pivots: Array = cupy.empty((count, width))
-    update, diagonal, solve = (load("cholesky", f"panel_{name}_f64") for name in ("update", "diagonal", "solve"))
+    update, diagonal, solve = (
+        load("cholesky", f"panel_{name}_f64", **tile_defines()) for name in ("update", "diagonal", "solve")
+    )
     for c in range(0, width, PANEL):
         sizes = (np.int32(rows), np.int32(width), np.int32(c))
         if c:

@@ -169,10 +169,10 @@ _INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 def _expanded(path: Path, seen: set[Path]) -> list[str]:
     seen.add(path)
     lines = [f'#line 1 "{path.name}"\n']
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         include = _INCLUDE.match(line)
         if include is None:
-            lines.append("\n" if line.strip() == "#pragma once" else line)
+            lines.append("\n" if line.strip() == "#pragma once" else line + "\n")
             continue
         other = path.parent / include[1]
         if other not in seen:

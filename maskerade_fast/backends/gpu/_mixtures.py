@@ -11,9 +11,10 @@ import numpy as np
 from ..._checks import Array
 from ..._memory import FREE_SHARE
 from ...backends import to_host
-from ._loader import load
+from ._loader import device_limits, load
 
 BLOCK = 256  # threads, as in kernels/gram.cu and kernels/cholesky.cu
+FAST_MMA = (80, 90, 100)  # compute capabilities whose float64 tensor instructions are no emulation
 _GRID = 2**30  # most blocks of a grid-stride launch
 
 
@@ -46,6 +47,11 @@ def native(array: Any, dtype: Any = np.float64) -> Array:
     """`array` on the current device, C-contiguous, in the type the kernels are compiled for."""
     out: Array = cupy.ascontiguousarray(cupy.asarray(array, dtype=dtype))
     return out
+
+
+def tile_defines() -> dict[str, int]:
+    """Macros of sources that multiply tiles: tensor instructions only where they are faster than multiply-adds."""
+    return {} if device_limits().capability in FAST_MMA else {"MF_NO_MMA": 1}
 
 
 def points_by_axis(X: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._checks import Array
 from ...backends import to_host
-from ._blocked import EPS, RETRIES, WIDTH, factor, lower_factor, padded, shift_of
+from ._blocked import EPS, RETRIES, WIDTH, factor, lower_factor, padded, shifts_of
 from ._loader import device_of
 from ._mixtures import native
 
@@ -64,7 +64,7 @@ def _factor_batch(given: Array, jitter: float, width: int, out: Array, info: Arr
     for attempt in range(RETRIES + 1 if jitter else 1):
         failed = []
         for part in waiting:
-            shift[part] = shift_of(attempt, jitter) * diagonals[part].mean(axis=1)
+            shift[part] = shifts_of(attempt, jitter, diagonals[part].mean(axis=1))
             codes = _factor_slice(given[part], shift[part], width, out[part])
             info[part] = codes
             failed += [slice(b, b + 1) for b in (part.start + np.flatnonzero(to_host(codes))).tolist()]
@@ -79,7 +79,8 @@ def _factor_slice(given: Array, shift: Array, width: int, out: Array) -> Array:
     """Factors of matrices shifted by `shift` into `out`; returns info."""
     count, n_points, _ = given.shape
     n = padded(n_points)
-    largest = cupy.diagonal(given, axis1=1, axis2=2).max(axis=1) + shift
+    diagonals = cupy.diagonal(given, axis1=1, axis2=2)
+    largest = cupy.where(cupy.isnan(diagonals), -cupy.inf, diagonals).max(axis=1) + shift
 
     def fill(c0: int, columns: int) -> Array:
         block: Array = cupy.zeros((count, n - c0, columns))

@@ -108,8 +108,8 @@ def predict_gp(
 def _factored(mixtures: Mixtures, X: Array, noise: Array, start: int, stop: int, jitter: float) -> tuple[_Chunk, Array]:
     """Factors of the mixtures ``start : stop``, and their info."""
     first, last = int(mixtures.edges[start]), int(mixtures.edges[stop])
-    arrays = (a[first:last] for a in (mixtures.weights, mixtures.means, mixtures.scales))
-    part = mixtures_of(mixtures.edges[start : stop + 1] - first, *arrays, mixtures.per_axis)
+    weights, means, scales = (a[first:last] for a in (mixtures.weights, mixtures.means, mixtures.scales))
+    part = mixtures_of(mixtures.edges[start : stop + 1] - first, weights, means, scales, mixtures.per_axis)
     rows = noise[start:stop] if len(noise) > 1 else noise
     matrices = gram(part.edges, part.weights, part.means, part.scales, X, None, rows, per_axis=part.per_axis)
     factors, info, shift = cholesky(matrices, jitter)
@@ -156,8 +156,8 @@ def _shape_of_chunks(n_mixtures: int, n_points: int, n_new: int, full: bool, max
     """Mixtures and test points of a chunk: as many of both as fit, and rather more points than mixtures."""
     bound = int(FREE_SHARE * _free_bytes()) if max_bytes is None else max_bytes
 
-    def needed(width: int) -> int:  # a matrix, its factor, and the columns with their whitened targets
-        return 8 * n_points * (2 * n_points + width + -(-width // _POINTS)) + (8 * n_new**2 if full else 0)
+    def needed(width: int) -> int:  # a matrix, its factor in the making, and columns with their whitened targets
+        return 8 * n_points * (3 * n_points + width + -(-width // _POINTS)) + (8 * n_new**2 if full else 0)
 
     least = n_new if full else min(n_new, _COLUMNS)
     if n_mixtures and needed(least) > bound:

@@ -30,6 +30,7 @@ from ._mixtures import (
     native,
     phase_tables,
     points_by_axis,
+    tile_defines,
 )
 
 __all__ = ["log_likelihood"]
@@ -68,7 +69,8 @@ class Problem(NamedTuple):
 
     @property
     def defines(self) -> dict[str, int]:
-        return {"MF_GRADIENT": int(self.grad), "MF_AXES": axes_at_once(len(self.points)) if self.grad else 1}
+        axes = axes_at_once(len(self.points)) if self.grad else 1
+        return {"MF_GRADIENT": int(self.grad), "MF_AXES": axes, **tile_defines()}
 
     def inputs(self, start: int, stop: int) -> tuple[Array, ...]:
         m = self.mixtures
@@ -268,7 +270,7 @@ def _blocked_attempt(
     """Values, codes and gradients of the mixtures that have a factor; returns the codes on the host."""
     n_points, count = problem.points.shape[1], stop - start
     levels = problem.levels[start:stop]
-    shift = _blocked.shift_of(attempt, problem.jitter) * levels[:, 1]
+    shift = _blocked.shifts_of(attempt, problem.jitter, levels[:, 1])
     n = _blocked.padded(n_points)
     kernel = problem.mixtures.kernel("likelihood", "covariance_block_f64", **problem.defines)
 

@@ -1,0 +1,90 @@
+"""Drivers: small runs of every kernel of a topic, through the doors, that assert the results.
+
+`tests/test_barriers.py` runs them in every order of threads, under the sanitizers, and without each barrier in turn.
+A driver therefore meets every barrier of its sources, several times where one guards the reuse of memory, on inputs as
+small as that allows, and compiles few instances: each is built once for each sanitizer.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pickle
+import pkgutil
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Driver(NamedTuple):
+    """One topic's run."""
+
+    name: str
+    sources: tuple[str, ...]
+    """The .cu files whose barriers, and whose includes', it answers for."""
+    run: Callable[[], None]
+
+
+_registry: dict[str, Driver] = {}
+
+
+def driver(*sources: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Register a function without arguments as the driver of `sources`."""
+
+    def register(run: Callable[[], None]) -> Callable[[], None]:
+        name = run.__module__.rpartition(".")[2] + "-" + run.__name__
+        _registry[name] = Driver(name, sources, run)
+        return run
+
+    return register
+
+
+def all_drivers() -> dict[str, Driver]:
+    """Every driver by name."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return _registry
+
+
+def same_as_cpu(door: str, *args: Any, tolerance: float = 1e-9, **options: Any) -> None:
+    """Call a door of both backends on NumPy arrays; every result within `tolerance` of its largest entry."""
+    import cupy
+
+    gpu_door = getattr(importlib.import_module(f"maskerade_fast.backends.gpu.{_module_of(door)}"), door)
+    there = gpu_door(*(cupy.asarray(a) if isinstance(a, np.ndarray) else a for a in args), **options)
+    compare(there, _expected(door, pickle.dumps((args, options))), tolerance)
+
+
+def compare(there: Any, here: Any, tolerance: float = 1e-9) -> None:
+    """A result of the GPU backend against the CPU's, entry by entry; NaN only where that has NaN."""
+    if isinstance(here, (tuple, list)):
+        assert len(there) == len(here)
+        for one, other in zip(there, here, strict=True):
+            compare(one, other, tolerance)
+    elif here is not None:
+        finite = np.abs(np.asarray(here)[np.isfinite(here)])
+        bound = tolerance * float(np.max(finite, initial=0.0))
+        got = there.get() if hasattr(there, "get") else there
+        np.testing.assert_allclose(got, here, rtol=0.0, atol=bound, equal_nan=True)
+    else:
+        assert there is None
+
+
+@functools.cache
+def _module_of(door: str) -> str:
+    return str(getattr(importlib.import_module("maskerade_fast.backends.cpu"), door).__module__.rpartition(".")[2])
+
+
+@functools.cache
+def _expected(door: str, arguments: bytes) -> Any:
+    args, options = pickle.loads(arguments)
+    return getattr(importlib.import_module("maskerade_fast.backends.cpu"), door)(*args, **options)
+
+
+def mixtures(rng: np.random.Generator, sizes: list[int], n_dims: int) -> tuple[Any, Any, Any, Any]:
+    """offsets, weights, means, scales of a ragged batch with the given numbers of components."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    n = int(offsets[-1])
+    weights = rng.uniform(0.2, 1.0, n)
+    return offsets, weights, rng.normal(size=(n, n_dims)), rng.uniform(0.05, 0.4, (n, n_dims))

@@ -1,0 +1,56 @@
+"""Log-likelihoods and their gradients, in every regime, and factors.
+
+The regimes' limits are lowered so that few points reach them. One mixture is repaired by a shift, which builds and
+factors its matrix again in the same memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import compare, driver, same_as_cpu
+
+
+def likelihood(limits: tuple[int, int], grad: bool) -> None:
+    import cupy
+
+    from maskerade_fast.backends import cpu
+    from maskerade_fast.backends.gpu.likelihood import Regimes, likelihoods
+
+    rng = np.random.default_rng(5)
+    offsets = np.array([0, 2, 5])
+    arrays = np.full(5, 0.5), rng.normal(size=(5, 1)), rng.uniform(0.3, 0.5, (5, 1))
+    X = np.linspace(0.0, 40.0, 70)[:, None] + rng.uniform(-0.1, 0.1, size=(70, 1))
+    X[40] = X[3]  # without noise, a pivot that is rounding
+    data: tuple[Any, ...] = (X, rng.normal(size=70), np.array([[0.1], [0.0]]))
+    options: dict[str, Any] = {"per_axis": False, "jitter": 1e3, "grad": grad, "max_bytes": None}
+    expected = cpu.log_likelihood(offsets, *arrays, *data, **options)
+    assert expected[2][0] == 0.0 < expected[2][1]
+    there = map(cupy.asarray, (*arrays, *data))
+    compare(likelihoods(offsets, *there, **options, limits=Regimes(*limits, width=64)), expected)
+
+
+@driver("likelihood.cu")
+def small() -> None:
+    likelihood((99, 99), grad=False)
+    likelihood((99, 99), grad=True)
+
+
+@driver("likelihood.cu")
+def panels() -> None:
+    likelihood((0, 99), grad=False)
+    likelihood((0, 99), grad=True)
+
+
+@driver("likelihood.cu", "cholesky.cu")
+def blocked() -> None:
+    likelihood((0, 0), grad=True)
+
+
+@driver("cholesky.cu")
+def factors() -> None:
+    rng = np.random.default_rng(6)
+    roots = rng.normal(size=(2, 70, 70))
+    same_as_cpu("cholesky", roots @ roots.transpose(0, 2, 1) + np.eye(70))

@@ -1,0 +1,116 @@
+"""Every barrier of the CUDA sources is needed, and no other is: by drivers that run every kernel.
+
+Each driver (tests/emulator/drivers) passes in three orders of threads and under the sanitizers. Then each
+__syncthreads and __syncwarp of the sources is taken away in turn: a wrong result, an error of the emulator or
+ThreadSanitizer must report it. The emulator leaves the barrier of one file and line out, which does what
+deleting it from the source would do and spares a build for each.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import drivers
+import emulate
+import pytest
+import sanitize
+from conftest import ORDERS
+
+KERNELS = Path(__file__).parents[1] / "kernels"
+DRIVERS = drivers.all_drivers()
+_BARRIER = re.compile(r"\b__sync(?:threads|warp)\w*\s*\(")
+
+
+def barriers() -> list[tuple[str, int]]:
+    """File and line of every barrier in the sources, but for those in comments."""
+    found = []
+    for path in sorted(KERNELS.glob("*.cu*")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if _BARRIER.search(line.partition("//")[0]):
+                found.append((path.name, number))
+    return found
+
+
+BARRIERS = barriers()
+
+
+@functools.cache
+def files_of(source: str) -> frozenset[str]:
+    """A source and all it includes."""
+    text = (KERNELS / source).read_text(encoding="utf-8")
+    included = re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.M)
+    return frozenset({source}).union(*map(files_of, included))
+
+
+def answering_for(file: str) -> list[drivers.Driver]:
+    return [d for d in DRIVERS.values() if any(file in files_of(source) for source in d.sources)]
+
+
+@pytest.fixture(scope="session")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Launches of each driver, kept for the session once a test has recorded them."""
+    return {"folder": tmp_path_factory.mktemp("launches")}
+
+
+def recorded(driver: drivers.Driver, emulated: Any, recordings: dict[str, Any]) -> Any:
+    if driver.name not in recordings:
+        folder = Path(tempfile.mkdtemp(dir=recordings["folder"]))
+        emulated.state.options = emulate.Options()
+        emulated.state.record(folder)
+        driver.run()
+        recordings[driver.name] = emulated.state.recorded
+        emulated.state.record(None)
+    return recordings[driver.name]
+
+
+@pytest.mark.parametrize("emulated", ORDERS, indirect=True)
+@pytest.mark.parametrize("name", DRIVERS)
+def test_drivers_pass_in_every_order(name: str, emulated: Any) -> None:
+    DRIVERS[name].run()
+    assert emulated.state.launches
+
+
+@pytest.mark.parametrize("mode", ["tsan", "asan"])
+@pytest.mark.parametrize("name", DRIVERS)
+def test_sanitizers_find_nothing(name: str, mode: str, emulated: Any, recordings: dict[str, Any]) -> None:
+    launches = recorded(DRIVERS[name], emulated, recordings)
+    assert sanitize.replay(launches, mode) is None
+
+
+@pytest.mark.parametrize("site", BARRIERS, ids=[f"{file}:{line}" for file, line in BARRIERS])
+def test_a_missing_barrier_is_reported(site: tuple[str, int], emulated: Any, recordings: dict[str, Any]) -> None:
+    for driver in answering_for(site[0]):
+        for order in ORDERS.values():
+            emulated.state.options = emulate.Options(order, site)
+            try:
+                driver.run()
+            except (AssertionError, emulate.LaunchError):
+                return
+        if sanitize.replay(recorded(driver, emulated, recordings), "tsan", emulate.Options(skip=site)) is not None:
+            return
+    pytest.fail(f"without the barrier at {site[0]}:{site[1]} nothing changes: it is not needed, or no driver meets it")
+
+
+def test_every_source_has_a_driver() -> None:
+    answered = {file for d in DRIVERS.values() for source in d.sources for file in files_of(source)}
+    assert {path.name for path in KERNELS.glob("*.cu")} <= answered
+
+
+def test_barriers_are_seen() -> None:
+    line = next(
+        k for k, text in enumerate((KERNELS / "common.cuh").read_text().splitlines(), 1) if "__syncthreads" in text
+    )
+    assert ("common.cuh", line) in BARRIERS
+
+
+def test_a_needless_barrier_is_found(
+    emulated: Any, recordings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check itself: a barrier that no driver meets counts as needless."""
+    monkeypatch.setattr("test_barriers.DRIVERS", {"common-reductions": DRIVERS["common-reductions"]})
+    with pytest.raises(pytest.fail.Exception, match="not needed"):
+        test_a_missing_barrier_is_reported(("common.cuh", 1), emulated, recordings)
