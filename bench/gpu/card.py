@@ -16,6 +16,16 @@ import cupy
 FP64_LANES = {75: 2, 80: 32, 86: 2, 89: 2, 90: 64, 100: 64, 120: 2}  # a clock and multiprocessor
 TENSOR = {80, 90, 100}  # where the float64 tensor instruction has twice the rate of multiply-adds
 ISSUE_SLOTS = 4  # warp instructions a clock and multiprocessor
+ATTRIBUTES = (
+    "MultiProcessorCount",
+    "MaxSharedMemoryPerBlockOptin",
+    "MaxSharedMemoryPerMultiprocessor",
+    "L2CacheSize",
+    "ClockRate",
+    "MemoryClockRate",
+    "GlobalMemoryBusWidth",
+    "EccEnabled",
+)
 PACKAGES = ("cupy", "cupy-cuda12x", "cupy-cuda13x", "numpy", "scipy", "numba", "pytest", "torch", "gpytorch")
 
 
@@ -37,13 +47,16 @@ def describe() -> dict[str, Any]:
     """Name, driver, limits and clocks of the current device."""
     device = cupy.cuda.Device()
     name = cupy.cuda.runtime.getDeviceProperties(device.id)["name"]
-    wanted = ["MultiProcessorCount", "MaxSharedMemoryPerBlockOptin", "MaxSharedMemoryPerMultiprocessor", "L2CacheSize", "ClockRate", "MemoryClockRate", "GlobalMemoryBusWidth", "EccEnabled"]
-    attributes = device.attributes
+    attributes = {key: int(device.attributes[key]) for key in ATTRIBUTES if key in device.attributes}
+    for key, field in (("ClockRate", "clocks.max.sm"), ("MemoryClockRate", "clocks.max.mem")):
+        shown = smi(field) if not attributes.get(key) else None  # CUDA no longer promises these two
+        if shown and shown.split()[0].isdecimal():
+            attributes[key] = 1000 * int(shown.split()[0])
     return {
         "name": name.decode() if isinstance(name, bytes) else str(name),
         "capability": int(device.compute_capability),
         "memory_bytes": int(device.mem_info[1]),
-        "attributes": {key: int(attributes[key]) for key in wanted if key in attributes},
+        "attributes": attributes,
         "driver": smi("driver_version"),
         "cuda_of_driver": cupy.cuda.runtime.driverGetVersion(),
         "cuda_of_cupy": cupy.cuda.runtime.runtimeGetVersion(),

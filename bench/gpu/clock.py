@@ -56,16 +56,17 @@ class Clock:
             raise OutOfTime(f"{seconds:.0f} s needed, {self.left():.0f} s left of {self.seconds:.0f}")
 
     def measure(self, call: Call, prepare: Call | None = None, repeats: int = REPEATS) -> dict[str, Any]:
-        """Medians over `repeats` calls, after two to warm up; `prepare` runs before each, off the clock.
+        """Medians over `repeats` calls, after one or two to warm up; `prepare` runs before each, off the clock.
 
         Returns call_ms, from an idle stream to the last kernel's end; its 10th and 90th percentile; device_ms, the
         stream's time when the host has queued the call in advance (None for calls of much host work: with a wait for
         the device inside, it holds part of the host's time); host_ms, until the call returns; and the repeats.
         """
-        for _ in range(2):
+        host, total = self._once(call, prepare)
+        if total < 0.2 * LONGEST:
             host, total = self._once(call, prepare)
-        repeats = 1 if self.dry else max(3, min(repeats, int(min(LONGEST, 0.3 * self.left()) / max(total, 1e-6))))
-        self.require(3 * total)
+        repeats = 1 if self.dry else max(1, min(repeats, int(min(LONGEST, 0.3 * self.left()) / max(total, 1e-6))))
+        self.require(1.5 * total)
         times = sorted(self._timed(call, prepare, 0.0) for _ in range(repeats))
         device = None
         if host < HOST_AHEAD:

@@ -17,6 +17,7 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 SHARED_BYTES = 48 * 1024
 """So little that problems of 100 and 160 points already go the ways of large ones."""
+NO_RATES = {"ClockRate": 1, "MemoryClockRate": 1, "GlobalMemoryBusWidth": 8}  # of no card: floors are walked through
 C_TYPES = {"float64": "double", "int32": "int", "int64": "long long"}
 
 
@@ -27,6 +28,8 @@ def install() -> Any:
 
     fake_cupy.reset()
     fake_cupy.state.devices[0].shared_bytes = SHARED_BYTES
+    own = fake_cupy.Device.attributes.fget
+    fake_cupy.Device.attributes = property(lambda device: own(device) | NO_RATES)
     fake_cupy.cupy.ElementwiseKernel = ElementwiseKernel
     fake_cupy.cupy.cuda.device = ModuleType("cupy.cuda.device")
     fake_cupy.cupy.cuda.device.get_cusolver_handle = lambda: 0
@@ -57,11 +60,11 @@ class ElementwiseKernel:
             if match is not None
         ]
         parts += [f"double* all_{name}" for name in self.outputs]
+        loop = "for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < size; i += gridDim.x * blockDim.x)"
         references = " ".join(f"double& {name} = all_{name}[i];" for name in self.outputs)
         return (
             f'extern "C" __global__ void {self.name}({", ".join(parts)}, long long size) {{\n'
-            "for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += gridDim.x * blockDim.x)"
-            f" {{ {references}\n{self.operation} }} }}\n"
+            f"{loop} {{ {references}\n{self.operation} }} }}\n"
         )
 
     def __call__(self, *args: Any) -> Any:

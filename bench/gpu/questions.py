@@ -52,10 +52,9 @@ def sizes(clock: Clock) -> dict[int, int]:
 
 def potrf_batched(clock: Clock) -> dict[str, Any]:
     """cuSOLVER's potrfBatched, and its potrf in a loop, on matrices in place: without CuPy's copies."""
-    from cupy.cuda.device import get_cusolver_handle  # type: ignore[import-not-found]
     from cupy_backends.cuda.libs import cusolver  # type: ignore[import-not-found]
 
-    handle = get_cusolver_handle()
+    handle = cupy.cuda.device.get_cusolver_handle()
     out: dict[str, Any] = {}
     for n, count in sizes(clock).items():
         clock.require(0.5 if clock.dry else 5.0)
@@ -94,8 +93,10 @@ def potrf_batched(clock: Clock) -> dict[str, Any]:
 def defined(**macros: int) -> Iterator[None]:
     """Kernels of the likelihood compiled with further macros."""
     load = _loader.load
+    seen = set()
 
     def other(source: str, entry: str, **defines: int) -> Any:
+        seen.add(entry)
         return load(source, entry, **defines, **macros)
 
     modules = (_mixtures, _blocked)
@@ -106,6 +107,8 @@ def defined(**macros: int) -> Iterator[None]:
     finally:
         for module in modules:
             module.load = load  # type: ignore[attr-defined]
+    if not seen:
+        raise RuntimeError(f"no kernel was compiled with {macros}: the backend loads them another way now")
 
 
 def mma_against_fma(clock: Clock) -> dict[str, Any]:

@@ -114,8 +114,8 @@ def table(content: dict[str, Any]) -> str:
         + ", ".join(f"{k} {v}" for k, v in content["versions"].items() if v)
         + f". Finished: {content['finished']}.",
         "",
-        "Medians of warm calls by CUDA events. Device: the stream's time with the host ahead; call: from an idle stream. "
-        "Ratios are of calls. The floor is arithmetic, not a measurement.",
+        "Medians of warm calls by CUDA events. Device: the stream's time with the host ahead; call: from an idle "
+        "stream. Ratios are of calls. The floor is arithmetic, not a measurement.",
         "",
         "| " + " | ".join(title for title, _ in COLUMNS) + " |",
         "|" + "---|" * len(COLUMNS),

@@ -21,7 +21,7 @@ def on_card(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    chosen = [item for item in items if on_card(item)]
+    chosen = sorted(filter(on_card, items), key=lambda item: item.get_closest_marker("slow") is not None)
     config.hook.pytest_deselected(items=[item for item in items if not on_card(item)])
     items[:] = chosen
     _write({"collected": len(chosen)})
