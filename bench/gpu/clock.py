@@ -1,0 +1,150 @@
+"""Times of calls by CUDA events, warm, medians; and of the kernels within a call, one by one."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+
+from maskerade_fast.backends.gpu import _loader
+
+REPEATS = 20
+LONGEST = 8.0  # seconds that the repeats of one call may take; fewer than REPEATS then, and the row says how many
+HOST_AHEAD = 0.05  # seconds of host work beyond which the stream is not held up to measure without it
+WAIT = 30e-6  # seconds the stream is held before each kernel, more than the host needs to queue one
+
+Call = Callable[[], Any]
+
+
+class OutOfTime(Exception):
+    """The time for the whole run is used up."""
+
+
+class Clock:
+    """Measures until a deadline."""
+
+    def __init__(self, seconds: float, *, dry: bool) -> None:
+        self.start = time.monotonic()
+        self.seconds = seconds
+        self.dry = dry
+        self._state = cupy.ones(1)
+        module = cupy.RawModule(code=_loader.expand(Path(__file__).with_name("questions.cu")), options=("-std=c++17",))
+        self._wait = module.get_function("wait_f64")
+        self._steps_a_second = 1e6
+        self._hold(1e-3)
+        steps = 1000 if dry else 1_000_000
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        begin.record()
+        self._wait((1,), (1,), (self._state, np.int32(steps)))
+        end.record()
+        end.synchronize()
+        self._steps_a_second = steps / max(1e-3 * cupy.cuda.get_elapsed_time(begin, end), 1e-6)
+
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return self.start + self.seconds - time.monotonic()
+
+    def require(self, seconds: float) -> None:
+        if self.left() < seconds:
+            raise OutOfTime(f"{seconds:.0f} s needed, {self.left():.0f} s left of {self.seconds:.0f}")
+
+    def measure(self, call: Call, prepare: Call | None = None, repeats: int = REPEATS) -> dict[str, Any]:
+        """Medians over `repeats` calls, after one or two to warm up; `prepare` runs before each, off the clock.
+
+        Returns call_ms, from an idle stream to the last kernel's end; its 10th and 90th percentile; device_ms, the
+        stream's time when the host has queued the call in advance (None for calls of much host work: with a wait for
+        the device inside, it holds part of the host's time); host_ms, until the call returns; and the repeats.
+        """
+        host, total = self._once(call, prepare)
+        if total < 0.2 * LONGEST:
+            host, total = self._once(call, prepare)
+        repeats = 1 if self.dry else max(1, min(repeats, int(min(LONGEST, 0.3 * self.left()) / max(total, 1e-6))))
+        self.require(1.5 * total)
+        times = sorted(self._timed(call, prepare, 0.0) for _ in range(repeats))
+        device = None
+        if host < HOST_AHEAD:
+            device = statistics.median(self._timed(call, prepare, 1.5 * host + WAIT) for _ in range(repeats))
+        return {
+            "call_ms": statistics.median(times),
+            "call_p10_ms": times[len(times) // 10],
+            "call_p90_ms": times[-1 - len(times) // 10],
+            "device_ms": device,
+            "host_ms": 1e3 * host,
+            "repeats": repeats,
+        }
+
+    def kernels(self, call: Call, repeats: int = 5) -> dict[str, dict[str, Any]]:
+        """Device time of each of our kernels within a call: {name: {launches, total_ms}}, medians of totals.
+
+        The stream is held before each launch, so that no gap of the host's making is in the figures.
+        """
+        totals: dict[str, list[float]] = defaultdict(list)
+        launches: dict[str, int] = {}
+        for _ in range(1 if self.dry else repeats):
+            with self._watched() as seen:
+                call()
+                cupy.cuda.Device().synchronize()
+            sums: dict[str, float] = defaultdict(float)
+            for name, begin, end in seen:
+                sums[name] += cupy.cuda.get_elapsed_time(begin, end)
+            for name, total in sums.items():
+                totals[name].append(total)
+                launches[name] = sum(other == name for other, _, _ in seen)
+        return {name: {"launches": launches[name], "total_ms": statistics.median(t)} for name, t in totals.items()}
+
+    @contextmanager
+    def _watched(self) -> Iterator[list[tuple[str, Any, Any]]]:
+        launch = _loader.Kernel.__call__
+        seen: list[tuple[str, Any, Any]] = []
+
+        def watched(kernel: Any, *args: Any, **kwargs: Any) -> None:
+            begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+            self._hold(WAIT)
+            begin.record()
+            launch(kernel, *args, **kwargs)
+            end.record()
+            seen.append((kernel.name, begin, end))
+
+        _loader.Kernel.__call__ = watched  # type: ignore[method-assign]
+        try:
+            yield seen
+        finally:
+            _loader.Kernel.__call__ = launch  # type: ignore[method-assign]
+
+    def _hold(self, seconds: float) -> None:
+        """Keep the stream busy for about so long."""
+        steps = 1 if self.dry else max(1, int(min(seconds, 1.0) * self._steps_a_second))
+        self._wait((1,), (1,), (self._state, np.int32(steps)))
+
+    def _once(self, call: Call, prepare: Call | None) -> tuple[float, float]:
+        """Seconds until a call returns and until the device is done."""
+        if prepare is not None:
+            prepare()
+        cupy.cuda.Device().synchronize()
+        start = time.perf_counter()
+        result = call()
+        host = time.perf_counter() - start
+        cupy.cuda.Device().synchronize()
+        del result
+        return host, time.perf_counter() - start
+
+    def _timed(self, call: Call, prepare: Call | None, hold: float) -> float:
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        if prepare is not None:
+            prepare()
+        cupy.cuda.Device().synchronize()
+        if hold:
+            self._hold(hold)
+        begin.record()
+        result = call()
+        end.record()
+        end.synchronize()
+        del result
+        return float(cupy.cuda.get_elapsed_time(begin, end))

@@ -1,0 +1,99 @@
+"""What a dry run puts in the place of a card: the tests' emulator of the kernels and its stand-in for cupy.
+
+The stand-in lacks what only measurements need, elementwise kernels and cuSOLVER's raw calls; they are added here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+SHARED_BYTES = 48 * 1024
+"""So little that problems of 100 and 160 points already go the ways of large ones."""
+NO_RATES = {"ClockRate": 1, "MemoryClockRate": 1, "GlobalMemoryBusWidth": 8}  # of no card: floors are walked through
+C_TYPES = {"float64": "double", "int32": "int", "int64": "long long"}
+
+
+def install() -> Any:
+    """Let `import cupy` give the stand-in; returns its module."""
+    sys.path.insert(0, str(ROOT / "tests" / "emulator"))
+    import fake_cupy
+
+    fake_cupy.reset()
+    fake_cupy.state.devices[0].shared_bytes = SHARED_BYTES
+    own = fake_cupy.Device.attributes.fget
+    fake_cupy.Device.attributes = property(lambda device: own(device) | NO_RATES)
+    fake_cupy.cupy.ElementwiseKernel = ElementwiseKernel
+    fake_cupy.cupy.cuda.device = ModuleType("cupy.cuda.device")
+    fake_cupy.cupy.cuda.device.get_cusolver_handle = lambda: 0
+    sys.modules.update(fake_cupy.modules)
+    for name in ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs"):
+        sys.modules[name] = ModuleType(name)
+    libs: Any = sys.modules["cupy_backends.cuda.libs"]
+    libs.cusolver = sys.modules["cupy_backends.cuda.libs.cusolver"] = _cusolver()
+    return fake_cupy
+
+
+class ElementwiseKernel:
+    """cupy.ElementwiseKernel for raw float64 arrays, scalars and contiguous outputs; all are compiled together."""
+
+    made: ClassVar[list[ElementwiseKernel]] = []
+
+    def __init__(self, in_params: str, out_params: str, operation: str, name: str) -> None:
+        self.inputs = [re.fullmatch(r"(raw )?(\w+) (\w+)", text.strip()) for text in in_params.split(",")]
+        self.outputs = [text.split()[1] for text in out_params.split(",")]
+        self.operation, self.name = operation, name
+        self.made.append(self)
+
+    @property
+    def source(self) -> str:
+        parts = [
+            f"const double* {match[3]}" if match[1] else f"{C_TYPES[match[2]]} {match[3]}"
+            for match in self.inputs
+            if match is not None
+        ]
+        parts += [f"double* all_{name}" for name in self.outputs]
+        loop = "for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < size; i += gridDim.x * blockDim.x)"
+        references = " ".join(f"double& {name} = all_{name}[i];" for name in self.outputs)
+        return (
+            f'extern "C" __global__ void {self.name}({", ".join(parts)}, long long size) {{\n'
+            f"{loop} {{ {references}\n{self.operation} }} }}\n"
+        )
+
+    def __call__(self, *args: Any) -> Any:
+        import cupy
+
+        module = cupy.RawModule(code="".join(kernel.source for kernel in self.made), options=("-std=c++17",))
+        outputs = args[len(self.inputs) :]
+        typed = [
+            arg if match is None or match[1] else np.dtype(match[2]).type(arg)
+            for match, arg in zip(self.inputs, args, strict=False)
+        ]
+        size = np.int64(outputs[0].size)
+        module.get_function(self.name)((4,), (64,), (*typed, *outputs, size))
+        return outputs if len(outputs) > 1 else outputs[0]
+
+
+def _cusolver() -> Any:
+    module: Any = ModuleType("cupy_backends.cuda.libs.cusolver")
+
+    def matrix(pointer: int, n: int) -> Any:
+        return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_double)), (n, n))
+
+    def potrf(handle: int, fill: int, n: int, a: int, lda: int, work: int, size: int, info: int) -> None:
+        matrix(a, n)[...] = np.linalg.cholesky(matrix(a, n))
+
+    def potrf_batched(handle: int, fill: int, n: int, a: int, lda: int, info: int, count: int) -> None:
+        for pointer in np.ctypeslib.as_array(ctypes.cast(a, ctypes.POINTER(ctypes.c_uint64)), (count,)):
+            potrf(handle, fill, n, int(pointer), lda, 0, 0, 0)
+
+    module.dpotrf, module.dpotrfBatched = potrf, potrf_batched
+    module.dpotrf_bufferSize = lambda *args: 1
+    return module

@@ -1,0 +1,272 @@
+"""The rows of the table: K1 to K5 at the sizes that were designed for, most telling first."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from maskerade_fast.backends.gpu.distances import in_precision, pairwise_distance, pairwise_distance_vjp, prepare_atoms
+from maskerade_fast.backends.gpu.gram import gram
+from maskerade_fast.backends.gpu.hyperkernel import hyperkernel_matvec
+from maskerade_fast.backends.gpu.likelihood import log_likelihood
+from maskerade_fast.backends.gpu.prediction import pair_moments
+
+from . import baselines, gpytorch_peer, problems, reference
+from .card import Work, floor
+from .clock import Clock, OutOfTime
+from .report import Report
+
+FIRST = 7  # cases that come before the open questions; the others take longer
+LIKELIHOOD: dict[str, Any] = {"per_axis": False, "jitter": 0.0, "max_bytes": None}
+
+
+class Row(NamedTuple):
+    """One problem: our call, the others', and what they are held to. Made when its turn comes: it owns memory."""
+
+    ours: Callable[[], Any]
+    others: dict[str, Callable[[], Any]]
+    error: Callable[[Any], float]
+    tolerance: float
+    work: Work | None
+
+
+class Case(NamedTuple):
+    name: str
+    kernels: str
+    sizes: dict[str, int]
+    make: Callable[..., Row]
+    seconds: float
+    """About what it takes on a card: a row that does not fit any more is left out, and the report says so."""
+
+
+def all_cases(dry: bool) -> list[Case]:
+    """Cases in the order of their worth; `dry` has every kind at sizes for the emulator."""
+    if dry:
+        n_small, n_middle, n_large, many = 40, 100, 160, 12
+        batches, h, points = {n_small: 3, n_middle: 2, n_large: 2}, 10, 3
+    else:
+        n_small, n_middle, n_large, many = 144, 512, 1503, 1000
+        batches, h, points = {n_small: 1000, n_middle: 256, n_large: 100}, 300, 150
+    huge = 20 if dry else 10_000
+
+    def likelihood_case(n: int, count: int, seconds: float) -> Case:
+        return Case(f"K2+K3 N={n}, B={count}", "K2 K3", {"N": n, "B": count, "Q": 3}, likelihood_row, seconds)
+
+    def distance_case(count: int, axes: int, seconds: float) -> Case:
+        return Case(f"K1 {count}x{count}, D={axes}", "K1", {"B": count, "n": 5, "D": axes}, distance_row, seconds)
+
+    gradient = {"N": n_small, "B": batches[n_small], "Q": 3}
+    cases = [
+        likelihood_case(n_small, batches[n_small], 6),
+        distance_case(many, 1, 5),
+        Case(f"K4 N={n_small}, B={batches[n_small]}", "K2 K3 K4", gradient, gradient_row, 8),
+        Case(f"K5 h={h}, n*={points}", "K5", {"h": h, "M": points}, moments_row, 4),
+        likelihood_case(n_middle, batches[n_middle], 8),
+        distance_case(many, 5, 6),
+        likelihood_case(n_large, batches[n_large], 12),
+        distance_case(huge, 1, 12),
+        likelihood_case(*((170, 1, 1) if dry else (10_000, 4, 30))),
+        distance_case(huge, 5, 25),
+        Case(f"K2 N={n_small}, B={batches[n_small]}", "K2", gradient, gram_row, 4),
+        Case(f"K1 gradient {many}x{many}, D=1", "K1", {"B": many, "n": 5, "D": 1}, distance_gradient_row, 4),
+        Case(f"K1 mixed {many}x{many}, D=1", "K1", {"B": many, "n": 5, "D": 1}, mixed_row, 4),
+    ]
+    side = 20 if dry else 100_000
+    cases.append(Case(f"K1 product {side}x{side}, D=1", "K1", {"B": side, "n": 5, "D": 1}, product_row, 20))
+    return cases
+
+
+def measure_all(cases: list[Case], clock: Clock, report: Report, card: dict[str, Any]) -> None:
+    """Every row that the time is enough for."""
+    for case in cases:
+        print(case.name, flush=True)
+        entry: dict[str, Any] = {"case": case.name, "kernels": case.kernels, "sizes": case.sizes, "dtype": "float64"}
+        try:
+            clock.require(1.0 if clock.dry else case.seconds)
+            row = case.make(**case.sizes)
+            for _ in measured(row, entry, clock, card):
+                report.row(entry)
+            if not entry["within_tolerance"]:
+                report.failure(case.name, f"error {entry['error']:.3g}, tolerance {entry['tolerance']:.0e}")
+        except OutOfTime as stop:
+            entry["left_out"] = str(stop)
+            report.row(entry)
+        except Exception as error:  # one row's failure is not the others'
+            entry["failed"] = f"{type(error).__name__}: {error}"[:2000]
+            report.row(entry)
+            report.failure(case.name, error)
+        row = None
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
+def measured(row: Row, entry: dict[str, Any], clock: Clock, card: dict[str, Any]) -> Iterator[None]:
+    """Fill `entry`, with a pause after each part that is worth writing down."""
+    start = time.perf_counter()
+    result = row.ours()
+    cupy.cuda.Device().synchronize()
+    entry["first_call_seconds"] = time.perf_counter() - start  # compiles the kernels or finds them on disk
+    entry["error"] = row.error(result)
+    del result
+    entry["tolerance"] = row.tolerance
+    entry["within_tolerance"] = bool(entry["error"] <= row.tolerance)  # false for NaN
+    yield
+    ours = entry["ours"] = clock.measure(row.ours)
+    if row.work is not None:
+        estimate = floor(card, row.work)
+        entry.update(estimate)
+        busy = ours["device_ms"] or ours["call_ms"]
+        if estimate["floor_estimate_ms"] is not None:
+            entry["share_of_floor"] = estimate["floor_estimate_ms"] / busy
+    yield
+    ours["kernels"] = clock.kernels(row.ours)
+    yield
+    for name, call in row.others.items():
+        try:
+            clock.require(2.0)
+            entry[name] = {"error": row.error(call())}
+            entry[name].update(clock.measure(call))
+            entry[f"ratio_{name}"] = entry[name]["call_ms"] / ours["call_ms"]
+            if entry[name]["device_ms"] and ours["device_ms"]:
+                entry[f"ratio_device_{name}"] = entry[name]["device_ms"] / ours["device_ms"]
+        except OutOfTime as stop:
+            entry[name] = {"left_out": str(stop)}
+        except Exception as error:  # a peer that fails, for want of memory say, is a finding
+            entry[name] = {"failed": f"{type(error).__name__}: {error}"[:500]}
+        yield
+
+
+# ---- what the rows are made of ----
+
+
+def pairs_work(n_pairs: float, n_axes: int, size: float) -> Work:
+    """Counts of one step of the loop over pairs of atoms: linear in the axes between D = 1 and D = 5."""
+    return Work(n_pairs, 13 + 4 * (n_axes - 1), 34 + 6.25 * (n_axes - 1), bytes=8 * size)
+
+
+def distance_row(B: int, n: int, D: int) -> Row:
+    problem = problems.pairs(B, B, n, D)
+    atoms = [prepare_atoms(*problem.flat(side)) for side in (0, 1)]
+    own = tuple(baselines.self_terms(w, p) for w, p in zip(problem.weights, problem.points, strict=True))
+    others = {
+        "plain_cupy": lambda: baselines.plain_distance(problem, own),
+        "fused": lambda: baselines.fused_distance(problem, own),
+    }
+    error = functools.partial(reference.distance_error, problem)
+    return Row(lambda: pairwise_distance(*atoms), others, error, 1e-12, pairs_work((B * n) ** 2, D, B * B))
+
+
+def mixed_row(B: int, n: int, D: int) -> Row:
+    problem = problems.pairs(B, B, n, D)
+    atoms = [in_precision(prepare_atoms(*problem.flat(side)), "mixed") for side in (0, 1)]
+    error = functools.partial(reference.distance_error, problem)
+    return Row(lambda: pairwise_distance(*atoms), {}, error, 1e-6, None)
+
+
+def distance_gradient_row(B: int, n: int, D: int) -> Row:
+    problem = problems.pairs(B, B, n, D)
+    atoms = [prepare_atoms(*problem.flat(side)) for side in (0, 1)]
+    cotangent = cupy.asarray(np.random.default_rng(4).normal(size=(B, B)))
+    error = functools.partial(reference.distance_gradient_error, problem, cotangent)
+    return Row(lambda: pairwise_distance_vjp(*atoms, cotangent), {}, error, 1e-9, None)
+
+
+def product_row(B: int, n: int, D: int) -> Row:
+    problem = problems.pairs(B, B, n, D)
+    atoms = [prepare_atoms(*problem.flat(side)) for side in (0, 1)]
+    vectors = cupy.asarray(np.random.default_rng(5).normal(size=(B, 1)))
+    settings: dict[str, Any] = {"outputscale": 1.0, "lengthscale": 1.0}
+
+    def error(got: Any) -> float:
+        some = slice(0, 4)
+        points, weights = ([cupy.asnumpy(a) for a in side] for side in (problem.points, problem.weights))
+        own = [reference.diagonal_terms(p, w) for p, w in zip(points, weights, strict=True)]
+        expected, largest = np.zeros(4), np.zeros(4)
+        host = cupy.asnumpy(vectors)[:, 0]
+        for start in range(0, B, 10_000):
+            part = slice(start, start + 10_000)
+            terms = reference.cross(points[0][some], weights[0][some], points[1][part], weights[1][part])
+            distance = np.maximum(terms - 0.5 * own[0][some, None] - 0.5 * own[1][part], 0.0)
+            products = np.exp(-distance) * host[part]
+            expected, largest = expected + products.sum(1), largest + np.abs(products).sum(1)
+        return reference.relative(cupy.asnumpy(got[some])[:, 0], expected, float(largest.max()))
+
+    work = pairs_work((B * n) ** 2, D, 0)
+    return Row(lambda: hyperkernel_matvec(*atoms, vectors, **settings), {}, error, 1e-12, work)
+
+
+def gram_work(N: int, B: int, Q: int) -> float:
+    return 0.5 * N * (N + 1) * B * Q
+
+
+def gram_row(N: int, B: int, Q: int) -> Row:
+    problem = problems.regression(N, B, Q)
+    offsets, weights, means, scales, X, _, noise = problem.door_arguments()
+    call = functools.partial(gram, offsets, weights, means, scales, X, None, noise, per_axis=False)
+    others = {
+        "plain_cupy": lambda: baselines.plain_gram(problem, 0, B),
+        "fused": lambda: baselines.fused_gram(problem, 0, B),
+    }
+    work = Work(gram_work(N, B, Q), 21, 26, bytes=8 * B * N * N)
+    return Row(call, others, functools.partial(reference.gram_error, problem), 1e-12, work)
+
+
+def likelihood_terms(problem: problems.Regression, count: int) -> Callable[[], list[list[float]]]:
+    """The oracle's terms of the first mixtures, computed at most once: seconds where N is large."""
+    return functools.cache(lambda: [reference.likelihood_terms(problem, b) for b in range(min(count, len(problem.w)))])
+
+
+def likelihood_row(N: int, B: int, Q: int) -> Row:
+    problem = problems.regression(N, B, Q)
+    call = functools.partial(log_likelihood, *problem.door_arguments(), grad=False, **LIKELIHOOD)
+    others: dict[str, Callable[[], Any]] = {
+        "plain_cupy": lambda: baselines.plain_likelihood(problem),
+        "fused": lambda: baselines.fused_likelihood(problem),
+    }
+    if N <= 600 and gpytorch_peer.available():
+        others["gpytorch"] = gpytorch_peer.likelihood(problem, grad=False)
+
+    terms = likelihood_terms(problem, 1 if N > 1000 else 3)
+
+    def error(got: Any) -> float:
+        return reference.likelihood_error(got[0] if isinstance(got, tuple) else got, terms())
+
+    work = Work(gram_work(N, B, Q), 21, 26, multiply_adds=B * N**3 / 6)
+    return Row(call, others, error, 1e-12, work)
+
+
+def gradient_row(N: int, B: int, Q: int) -> Row:
+    problem = problems.regression(N, B, Q)
+    call = functools.partial(log_likelihood, *problem.door_arguments(), grad=True, **LIKELIHOOD)
+    others: dict[str, Callable[[], Any]] = {
+        "plain_cupy": lambda: baselines.plain_gradient(problem),
+        "fused": lambda: baselines.fused_gradient(problem),
+    }
+    if gpytorch_peer.available():
+        others["gpytorch"] = gpytorch_peer.likelihood(problem, grad=True)
+    terms = likelihood_terms(problem, 3)
+
+    def error(got: Any) -> float:
+        if isinstance(got, tuple):
+            got = got[3]
+        if isinstance(got, list):
+            return reference.likelihood_gradient_error(problem, got)
+        return reference.likelihood_error(got, terms())
+
+    # the matrices, their factors and inverses, and a second pass over the pairs: 32 and 82 a pair and component
+    work = Work(gram_work(N, B, Q), 21 + 32, 26 + 82, multiply_adds=B * N**3 / 2)
+    return Row(call, others, error, 1e-9, work)
+
+
+def moments_row(h: int, M: int) -> Row:
+    problem = problems.mixture(h, M)
+    others = {
+        "plain_cupy": lambda: baselines.plain_moments(problem),
+        "fused": lambda: baselines.fused_moments(problem),
+    }
+    error = functools.partial(reference.moments_error, problem)
+    return Row(lambda: pair_moments(*problem), others, error, 1e-12, Work(0.5 * h * (h + 1) * M, 67, 141))

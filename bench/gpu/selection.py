@@ -1,0 +1,44 @@
+"""A pytest plugin (``-p gpu.selection``): only the tests on the real card, outcomes written as they come.
+
+A test is one on the card if a parameter of it is "gpu" or it is marked ``gpu``. The file that GPU_CHECK_OUTCOMES names
+gets a JSON line for each, so that a run that is cut off has said what it knew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+
+def on_card(item: pytest.Item) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    own = any(isinstance(value, str) and value == "gpu" for value in parameters.values())
+    return own or item.get_closest_marker("gpu") is not None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = sorted(filter(on_card, items), key=lambda item: item.get_closest_marker("slow") is not None)
+    config.hook.pytest_deselected(items=[item for item in items if not on_card(item)])
+    items[:] = chosen
+    _write({"collected": len(chosen)})
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:
+        _write({"test": report.nodeid, "outcome": "error", "why": str(report.longrepr)[-400:]})
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" or report.outcome != "passed":
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")[-400:]
+        outcome = "error" if report.failed and report.when != "call" else report.outcome
+        _write({"test": report.nodeid, "outcome": outcome, "why": why})
+
+
+def _write(entry: dict[str, Any]) -> None:
+    with open(os.environ["GPU_CHECK_OUTCOMES"], "a", encoding="utf-8") as file:
+        file.write(json.dumps(entry) + "\n")
