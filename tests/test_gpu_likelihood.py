@@ -25,9 +25,7 @@ Batch = list[tuple[Any, Any, Any]]
 @pytest.fixture
 def door(emulated: Any) -> ModuleType:
     """The module of the door, on the emulator."""
-    import maskerade_fast.backends.gpu.likelihood as module
-
-    return module
+    return importlib.import_module("maskerade_fast.backends.gpu.likelihood")
 
 
 @pytest.fixture(params=[90, 75], ids=["mma", "fma"])

@@ -23,8 +23,8 @@ CACHE = HERE.parents[1] / "build" / "emulator"
 FLAGS = ["-std=c++20", "-O1", "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-fvisibility=hidden"]
 MODES = {
     "plain": ["-shared", "-fPIC", "-fno-gnu-unique", "-DEMU_LIBRARY=1"],
-    "tsan": ["-g", "-fsanitize=thread"],
-    "asan": ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+    "tsan": ["-g1", "-fsanitize=thread"],
+    "asan": ["-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
 }
 
 

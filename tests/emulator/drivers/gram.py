@@ -18,7 +18,7 @@ def gram() -> None:
     batch = mixtures(rng, [3, 1], 2)
     X, Y = rng.normal(size=(70, 2)), rng.normal(size=(5, 2))
     noise = np.full((1, 1), 0.1)
-    as_it_is: Any = door.grid_for
+    as_it_is = door.grid_for
     door.grid_for = lambda items, per_block: 1
     try:
         for per_axis in (False, True):
