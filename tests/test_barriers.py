@@ -20,6 +20,8 @@ import pytest
 import sanitize
 from conftest import ORDERS
 
+pytestmark = pytest.mark.sweep  # minutes of compiled variants: run with --sweep
+
 KERNELS = Path(__file__).parents[1] / "kernels"
 DRIVERS = drivers.all_drivers()
 _BARRIER = re.compile(r"\b__sync(?:threads|warp)\w*\s*\(")

@@ -43,7 +43,7 @@ def figures(value: Any, name: str = "", inside: bool = False) -> Iterator[tuple[
         yield name, value
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_dry_run(tmp_path: Path) -> None:
     """It walks all of the script, each answer is right, and nothing it leaves could pass for a figure of a card."""
     command = [sys.executable, str(BENCH / "gpu_check.py"), "--dry-run", "--out", str(tmp_path)]

@@ -16,6 +16,8 @@ import pytest
 from conftest import ORDERS
 from numpy.testing import assert_allclose, assert_array_equal
 
+pytestmark = pytest.mark.sweep  # minutes of compiled variants: run with --sweep
+
 EVERY_ORDER = pytest.mark.parametrize("emulated", ORDERS, indirect=True)
 EVERY_REGIME = pytest.mark.parametrize("regime", ["small", "panels", "blocked"])
 EPS = np.finfo(float).eps

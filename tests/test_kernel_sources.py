@@ -81,7 +81,7 @@ def test_the_first_variant_compiles(source: str, arch: int) -> None:
     check(source, arch, cubins.variants_of(KERNELS / source)[:1])
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize("arch", cubins.ARCHITECTURES)
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_variant_compiles(source: str, arch: int) -> None:

@@ -59,6 +59,9 @@ class OutOfMemoryError(MemoryError):
     pass
 
 
+OutOfMemoryError.__module__ = "cupy.cuda.memory"
+
+
 class MemoryPool:
     """Counts the bytes of living arrays, in blocks of 512 as CuPy's pool does."""
 
