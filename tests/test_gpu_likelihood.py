@@ -256,7 +256,7 @@ def test_memory_without_a_bound(door: ModuleType, emulated: Any, rng: np.random.
 
 
 def test_regimes_of_cards(door: ModuleType) -> None:
-    """KERNELS.md section 1: H100, A100, RTX and T4; a gradient needs a column of tiles more."""
+    """Shared memory of an H100, an A100, an RTX and a T4; a gradient needs a column of tiles more."""
     kilobytes = (227, 163, 99, 64)
     assert [door.regimes_of(k * 1024, 1, False)[:2] for k in kilobytes] == [
         (208, 704),

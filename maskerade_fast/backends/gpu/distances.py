@@ -1,4 +1,4 @@
-"""Distances between all pairs of mixtures, as squared MMDs of their atoms (MATH.md section 2).
+"""Distances between all pairs of mixtures, as squared MMDs of their atoms (docs/mathematics.md section 2).
 
 An atom is a point of R^P, P = 2 D, the scaled mean followed by the scaled scale of one component. Both
 distances are

@@ -1,4 +1,4 @@
-"""Gram matrices of spectral mixtures by angle addition (MATH.md section 1; kernels/gram.cuh).
+"""Gram matrices of spectral mixtures by angle addition (docs/mathematics.md section 1; kernels/gram.cuh).
 
 Cosines and sines of the phases are tabulated once a component and point, so a pair costs one exponential and a few
 multiply-adds. Phases are kept in turns and to twice the working precision until they are reduced; both they and the

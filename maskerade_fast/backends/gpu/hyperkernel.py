@@ -1,5 +1,6 @@
-"""The hyper-kernel outputscale * exp(-E^(power/2) / lengthscale^2) on top of the pairwise distances (MATH.md
-section 3).
+"""The hyper-kernel outputscale * exp(-E^(power/2) / lengthscale^2) on top of the pairwise distances.
+
+docs/mathematics.md section 3.
 
 Nothing of size B_a x B_b is formed by the product with vectors: a block of threads has the covariances of one tile
 of pairs in shared memory, writes their products to a slot for the tile's 16 mixtures of b, and the slots are added
