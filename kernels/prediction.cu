@@ -274,7 +274,7 @@ __device__ __forceinline__ Node node_at(const double* __restrict__ nodes, index_
 }
 
 // Errors of n cubics; `left`, `middle` and `right` are (3, n)
-extern "C" __global__ void __launch_bounds__(PAIR_BLOCK)
+extern "C" __global__ void __launch_bounds__(PAIR_BLOCK, PAIR_RESIDENT)
     cubic_errors_f64(const double* __restrict__ left, const double* __restrict__ middle,
                      const double* __restrict__ right, double* __restrict__ errors, index_t n) {
     for (index_t k = grid_start(); k < n; k += grid_stride()) {
