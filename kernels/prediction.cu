@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(PAIR_BLOCK)
 // Second moments about this centre lose no more digits than about the mixture's mean, up to the factor
 // 2 + 2 sum |W s| / trace W: the two means are closer than the spread of the terms. The anchor, the Gaussian of
 // most weight, keeps the centre exact where all means are equal.
-extern "C" __global__ void __launch_bounds__(PAIR_BLOCK)
+extern "C" __global__ void __launch_bounds__(PAIR_BLOCK, PAIR_RESIDENT)
     pair_locals_f64(const double* __restrict__ pair_weights, const index_t* __restrict__ anchor,
                     const double* __restrict__ means, const double* __restrict__ variances,
                     double* __restrict__ centre, double* __restrict__ locals, index_t h, index_t n_points,
@@ -274,7 +274,7 @@ __device__ __forceinline__ Node node_at(const double* __restrict__ nodes, index_
 }
 
 // Errors of n cubics; `left`, `middle` and `right` are (3, n)
-extern "C" __global__ void __launch_bounds__(PAIR_BLOCK)
+extern "C" __global__ void __launch_bounds__(PAIR_BLOCK, PAIR_RESIDENT)
     cubic_errors_f64(const double* __restrict__ left, const double* __restrict__ middle,
                      const double* __restrict__ right, double* __restrict__ errors, index_t n) {
     for (index_t k = grid_start(); k < n; k += grid_stride()) {
