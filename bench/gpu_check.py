@@ -42,7 +42,7 @@ def main() -> int:
         "kind": "maskerade_fast gpu_check",
         "dry_run": options.dry_run,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit(),
+        "commit": options.commit or commit(),
         "limit_s": options.seconds,
         "parts": options.only,
         "card": described,
@@ -103,6 +103,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=300.0, help="time for everything (default: 300)")
     parser.add_argument("--out", type=Path, help="folder of the results (default: bench/results)")
     parser.add_argument("--only", default=",".join(PARTS), help=f"parts to run (default: {','.join(PARTS)})")
+    parser.add_argument("--commit", help="what is measured, where the tree is no repository")
     parser.add_argument("--fatbin", type=Path, help="a fatbin of bench/gpu/questions.cu made elsewhere by nvcc")
     parser.add_argument("--dry-run", action="store_true", help="on the emulator at tiny sizes; no figures")
     options = parser.parse_args()

@@ -35,6 +35,7 @@ else:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sweep", action="store_true", help="also run the sweeps over CUDA variants (many minutes)")
+    parser.addoption("--card", action="store_true", help="the emulator's tests of the backend on this machine's card")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -132,8 +133,17 @@ def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
     """`fake_cupy`, installed as cupy: `maskerade_fast.backends.gpu` runs its kernels on the CPU.
 
     Forward order unless the test chooses: ``@pytest.mark.parametrize("emulated", ORDERS, indirect=True)``. The backend
-    is imported anew; a real cupy, and the backend on it, come back afterwards.
+    is imported anew; a real cupy, and the backend on it, come back afterwards. With ``--card`` the real one stays, and
+    tests that need what only the emulator has skip.
     """
+    if request.config.getoption("--card"):
+        import real_card
+
+        if getattr(request, "param", "forward") != "forward":
+            pytest.skip("a card has its own order of threads")
+        with real_card.watched() as card:
+            yield card
+        return
     import fake_cupy
 
     from maskerade_fast import backends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -17,6 +18,8 @@ from .clock import Clock
 from .report import Report
 
 ROOT = Path(__file__).parents[2]
+NOT_ON_CARDS = ("barriers", "emulator", "fake_cupy", "gpu_check", "kernel_common", "kernel_sources")
+WORKERS = 8  # processes of the tests that share the card
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 
 
@@ -26,8 +29,11 @@ def run_tests(clock: Clock, report: Report, limit: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         outcomes = Path(folder) / "outcomes"
         outcomes.touch()
-        files = ["tests/test_gram.py"] if clock.dry else ["tests"]
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "gpu.selection", *files]
+        ignored = [f"--ignore=tests/test_{name}.py" for name in NOT_ON_CARDS]
+        files = ["tests/test_gram.py"] if clock.dry else ["tests", "--sweep", *ignored]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "gpu.selection", "--card", *files]
+        if importlib.util.find_spec("xdist") and not clock.dry:  # most of the time goes into compiling
+            command += ["-n", str(min(WORKERS, os.cpu_count() or 1))]
         environment = {**os.environ, "GPU_CHECK_OUTCOMES": str(outcomes)}
         paths = [str(ROOT), str(ROOT / "bench"), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)

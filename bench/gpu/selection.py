@@ -1,6 +1,7 @@
 """A pytest plugin (``-p gpu.selection``): only the tests on the real card, outcomes written as they come.
 
-A test is one on the card if a parameter of it is "gpu" or it is marked ``gpu``. The file that GPU_CHECK_OUTCOMES names
+A test is one on the card if a parameter of it is "gpu", it is marked ``gpu``, or ``--card`` brings it there from the
+emulator. The file that GPU_CHECK_OUTCOMES names
 gets a JSON line for each, so that a run that is cut off has said what it knew.
 """
 
@@ -15,7 +16,9 @@ import pytest
 
 def on_card(item: pytest.Item) -> bool:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    own = any(isinstance(value, str) and value == "gpu" for value in parameters.values())
+    values = [value for value in parameters.values() if isinstance(value, str)]
+    brought = "emulated" in getattr(item, "fixturenames", ()) and item.config.getoption("--card", False)
+    own = "gpu" in values or (brought and not {"gpu-emulated", "reverse", "shuffled"} & set(values))
     return own or item.get_closest_marker("gpu") is not None
 
 
@@ -33,6 +36,8 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return  # the process that gathers the workers' reports writes them
     if report.when == "call" or report.outcome != "passed":
         why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")[-400:]
         outcome = "error" if report.failed and report.when != "call" else report.outcome
