@@ -146,6 +146,7 @@ def test_selection(tmp_path: Path) -> None:
     )
     outcomes = tmp_path / "outcomes"
     environment = {**os.environ, "PYTHONPATH": str(BENCH), "GPU_CHECK_OUTCOMES": str(outcomes)}
+    environment.pop("PYTEST_XDIST_WORKER", None)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "gpu.selection", "-p", "no:cacheprovider", str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
     assert run.returncode == 1, run.stdout + run.stderr
