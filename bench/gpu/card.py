@@ -60,7 +60,7 @@ def describe() -> dict[str, Any]:
         "driver": smi("driver_version"),
         "cuda_of_driver": cupy.cuda.runtime.driverGetVersion(),
         "cuda_of_cupy": cupy.cuda.runtime.runtimeGetVersion(),
-        "host": f"{platform.platform()}, {platform.machine()}",
+        "host": f"{platform.system()}, {platform.machine()}",
     }
 
 
