@@ -133,8 +133,8 @@ def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
     """`fake_cupy`, installed as cupy: `maskerade_fast.backends.gpu` runs its kernels on the CPU.
 
     Forward order unless the test chooses: ``@pytest.mark.parametrize("emulated", ORDERS, indirect=True)``. The backend
-    is imported anew; a real cupy, and the backend on it, come back afterwards. With ``--card`` the real one stays, and
-    tests that need what only the emulator has skip.
+    is imported anew; a real cupy, and the backend on it, come back afterwards. With ``--card`` the real one stays
+    (tests/real_card.py), and tests that need what only the emulator has skip.
     """
     if request.config.getoption("--card"):
         import real_card

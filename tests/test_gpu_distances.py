@@ -316,7 +316,7 @@ def test_reflection_takes_all_means_or_none(gpu: ModuleType, rng: np.random.Gene
 def test_arrays_of_two_devices_are_refused(gpu: ModuleType, emulated: Any, rng: np.random.Generator) -> None:
     import cupy
 
-    emulated.state.devices.append(type(emulated.state.devices[0])())
+    emulated.state.devices.append(emulated.FakeDevice())
     a = atoms(gpu, ragged(rng, 2, 1))
     with cupy.cuda.Device(1):
         b = atoms(gpu, ragged(rng, 2, 1))

@@ -123,14 +123,15 @@ def test_a_binary_is_preferred_if_it_holds_an_image(
     class Module(cupy.RawModule):  # type: ignore[misc]
         def __init__(self, **given: Any) -> None:
             taken.append(sorted(given))
+            self.binary = Path(given["path"]) if "path" in given else None
             super().__init__(**given)
 
         def compile(self, log_stream: Any = None) -> None:
-            if "with image" not in Path(self.path).read_text():
+            if self.binary is None or "with image" not in self.binary.read_text():
                 super().compile()
 
         def get_function(self, name: str) -> Any:
-            return f"{name} of the binary" if self.path else super().get_function(name)
+            return f"{name} of the binary" if self.binary else super().get_function(name)
 
     monkeypatch.setattr(cupy, "RawModule", Module)
     name = loader.instance_name("scale", (("MF_OTHER", 1), ("MF_FACTOR", 2)))
@@ -237,7 +238,7 @@ def import_error(emulated: Any) -> str:
 def test_no_device(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     emulated.state.devices = []
     assert import_error(emulated).startswith("no CUDA device can be used: cudaErrorNoDevice")
-    monkeypatch.setattr(sys.modules["cupy.cuda.runtime"], "getDeviceCount", lambda: 0)
+    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "getDeviceCount", lambda: 0)
     assert import_error(emulated) == "no CUDA device can be used: the driver shows none (CUDA_VISIBLE_DEVICES?)"
 
 
@@ -245,7 +246,7 @@ def test_no_driver(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> int:
         raise emulated.CUDARuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient")
 
-    monkeypatch.setattr(sys.modules["cupy.cuda.runtime"], "getDeviceCount", fail)
+    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "getDeviceCount", fail)
     assert "cudaErrorInsufficientDriver" in import_error(emulated)
 
 

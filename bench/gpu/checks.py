@@ -16,9 +16,9 @@ from typing import Any
 
 from .clock import Clock
 from .report import Report
+from .selection import NOT_ON_CARDS
 
 ROOT = Path(__file__).parents[2]
-NOT_ON_CARDS = ("barriers", "emulator", "fake_cupy", "gpu_check", "kernel_common", "kernel_sources")
 WORKERS = 8  # processes of the tests that share the card
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 

@@ -1,8 +1,8 @@
 """A pytest plugin (``-p gpu.selection``): only the tests on the real card, outcomes written as they come.
 
 A test is one on the card if a parameter of it is "gpu", it is marked ``gpu``, or ``--card`` brings it there from the
-emulator. The file that GPU_CHECK_OUTCOMES names
-gets a JSON line for each, so that a run that is cut off has said what it knew.
+emulator. The file that GPU_CHECK_OUTCOMES names gets a JSON line for each, so that a run that is cut off has said
+what it knew.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import os
 from typing import Any
 
 import pytest
+
+NOT_ON_CARDS = ("barriers", "card", "emulator", "fake_cupy", "gpu_check", "kernel_common", "kernel_sources")
+"""Names of test files (tests/test_<name>.py) with nothing that a card could run."""
 
 
 def on_card(item: pytest.Item) -> bool:
