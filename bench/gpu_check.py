@@ -1,6 +1,6 @@
 """One command for a machine with a card: tests, times, open questions; in minutes, written down as it goes.
 
-    python bench/gpu_check.py [--seconds 300] [--out bench/results] [--only rows,questions,tests,sanitizer]
+    python bench/gpu_check.py [--seconds 300] [--out bench/results] [--only smoke,rows,questions,tests,...]
     python bench/gpu_check.py --dry-run          on the emulator, no card needed: shows that the script runs
 
 Needs numpy, scipy, cupy, numba and pytest. Writes <card>.json and <card>.md into --out after every figure: a
@@ -20,7 +20,10 @@ from typing import Any
 BENCH = Path(__file__).resolve().parent
 sys.path[:0] = [str(BENCH), str(BENCH.parent)]
 
-PARTS = ("rows", "questions", "tests", "sanitizer")
+PARTS = ("smoke", "rows", "questions", "tests", "sanitizer", "end_to_end")  # in this order
+ON_DEMAND = ("profile",)
+SHARES = {"smoke": 0.2, "tests": 0.5, "sanitizer": 0.5, "end_to_end": 1.0, "profile": 1.0}
+"""Of the time that is left, the most that a part may take; what it does not take goes to those after it."""
 GRACE = 5.0  # seconds before the end at which a run that hangs is cut
 
 
@@ -65,25 +68,22 @@ def main() -> int:
 
 
 def run_parts(options: argparse.Namespace, clock: Any, report: Any, described: dict[str, Any]) -> None:
-    """The parts that were asked for; tests and sanitizer share what time the figures leave."""
+    """The parts that were asked for."""
     from gpu import checks, questions, rows
 
-    cases = rows.all_cases(clock.dry)
-    if "rows" in options.only:
-        rows.measure_all(cases[: rows.FIRST], clock, report, described)
-    if "questions" in options.only:
-        questions.ask_all(clock, report, options.fatbin)
-    if "rows" in options.only:
-        rows.measure_all(cases[rows.FIRST :], clock, report, described)
-    checking = [part for part in ("tests", "sanitizer") if part in options.only]
-    for k, part in enumerate(checking):
-        limit = (clock.left() - 2 * GRACE) / (len(checking) - k) * (1.4 if len(checking) - k > 1 else 1.0)
-        if limit < 5.0:
-            report.put(part, left_out=f"{clock.left():.0f} s left")
-        elif part == "tests":
-            checks.run_tests(clock, report, limit)
+    for part in (*PARTS, *ON_DEMAND):
+        if part not in options.only:
+            continue
+        if part == "rows":
+            rows.measure_all(rows.all_cases(clock.dry), clock, report, described)
+        elif part == "questions":
+            questions.ask_all(clock, report, options.fatbin)
         else:
-            checks.run_sanitizer(clock, report, limit)
+            limit = (clock.left() - 2 * GRACE) * (SHARES[part] if part != options.only[-1] else 1.0)
+            if limit < 5.0:
+                report.put(part, left_out=f"{clock.left():.0f} s left")
+            else:
+                getattr(checks, f"run_{part}")(clock, report, limit)
 
 
 def cut(report: Any) -> None:
@@ -102,15 +102,19 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Checks and times of the CUDA backend on this machine's card.")
     parser.add_argument("--seconds", type=float, default=300.0, help="time for everything (default: 300)")
     parser.add_argument("--out", type=Path, help="folder of the results (default: bench/results)")
-    parser.add_argument("--only", default=",".join(PARTS), help=f"parts to run (default: {','.join(PARTS)})")
+    parser.add_argument(
+        "--only",
+        default=",".join(PARTS),
+        help=f"parts to run (default: {','.join(PARTS)}; also: {','.join(ON_DEMAND)})",
+    )
     parser.add_argument("--commit", help="what is measured, where the tree is no repository")
     parser.add_argument("--fatbin", type=Path, help="a fatbin of bench/gpu/questions.cu made elsewhere by nvcc")
     parser.add_argument("--dry-run", action="store_true", help="on the emulator at tiny sizes; no figures")
     options = parser.parse_args()
-    options.only = options.only.split(",")
-    for part in options.only:
-        if part not in PARTS:
-            parser.error(f"--only: {part!r}, expected some of {', '.join(PARTS)}")
+    known = (*PARTS, *ON_DEMAND)
+    if unknown := set(asked := options.only.split(",")) - set(known):
+        parser.error(f"--only: {', '.join(sorted(unknown))}, expected some of {', '.join(known)}")
+    options.only = [part for part in known if part in asked]
     if options.out is None:
         options.out = BENCH.parent / "build" / "gpu_check" if options.dry_run else BENCH / "results"
     return options

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -43,12 +44,14 @@ def figures(value: Any, name: str = "", inside: bool = False) -> Iterator[tuple[
         yield name, value
 
 
-@pytest.mark.sweep
+@pytest.mark.slow
 def test_dry_run(tmp_path: Path) -> None:
     """It walks all of the script, each answer is right, and nothing it leaves could pass for a figure of a card."""
+    parts = ["smoke", "rows", "questions", "tests", "sanitizer", "end_to_end", "profile"]
     command = [sys.executable, str(BENCH / "gpu_check.py"), "--dry-run", "--out", str(tmp_path)]
+    command += ["--only", ",".join(parts)]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, env=environment)
     assert run.returncode == 0, run.stdout + run.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dry-run.json", "dry-run.md"]
     content = json.loads((tmp_path / "dry-run.json").read_text())
@@ -57,6 +60,7 @@ def test_dry_run(tmp_path: Path) -> None:
     assert content["card"]["name"] == "emulator, no card"
     assert content["finished"] == "yes"
     assert content["failures"] == []
+    assert content["parts"] == parts
     found = list(figures(content))
     assert len(found) > 100
     assert [pair for pair in found if pair[1] is not None] == []
@@ -85,8 +89,35 @@ def test_dry_run(tmp_path: Path) -> None:
     for way in ("shuffle", "memory"):
         assert questions["shuffle_against_shared"][way]["error"] < 1e-14
     assert all(size["failed_matrices"] == 0 for size in questions["potrf_batched"].values())
-    assert content["sanitizer"]["driver"] == {"exit_status": 0, "run_seconds": None, "last_line": "every door ran"}
+    assert content["smoke"]["driver"] == {"exit_status": 0, "run_seconds": None, "last_line": "every door ran"}
+    assert content["tests"]["passed"] == content["tests"]["collected"] > 10
+    runs = content["end_to_end"]
+    assert set(runs) == {"cpu, 12 points", "gpu, 12 points"}
+    assert runs["gpu, 12 points"]["log_evidence_difference"] < 1e-6
+    assert runs["gpu, 12 points"]["warm"]["launches"] == sum(runs["gpu, 12 points"]["launches_by_kernel"].values()) > 0
+    assert runs["cpu, 12 points"]["warm"]["launches"] == 0
+    assert {program["exit_status"] for program in content["profile"].values()} == {0}
     assert "Dry run on the emulator: no card, no figures" in (tmp_path / "dry-run.md").read_text()
+
+
+@pytest.mark.usefixtures("bench")
+def test_a_door_that_the_driver_leaves_out_is_known() -> None:
+    driver = importlib.import_module("gpu.driver")
+    backend = ModuleType("backend")
+    backend.__dict__.update(__all__=["first", "second"], first=lambda x: x + 1, second=lambda: None)
+    doors, entered = driver.noting(backend)
+    assert doors.first(1) == 2
+    assert set(backend.__all__) - entered == {"second"}
+
+
+@pytest.mark.usefixtures("bench", "emulated")
+def test_a_part_that_hangs_costs_its_own_time() -> None:
+    """With all that it started: the pipe of a child that lives on would be waited for."""
+    checks = importlib.import_module("gpu.checks")
+    seconds, code, output = checks.timed_run(["sh", "-c", "echo begun; sleep 60 & sleep 60"], 1.0)
+    assert (code, output) == (None, "begun\n")
+    assert seconds < 10
+    assert checks.timed_run(["sh", "-c", "echo done; exit 3"], 30.0)[1:] == (3, "done\n")
 
 
 @pytest.mark.usefixtures("bench")

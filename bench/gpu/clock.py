@@ -16,8 +16,9 @@ import numpy as np
 from maskerade_fast.backends.gpu import _loader
 
 REPEATS = 20
-LONGEST = 8.0  # seconds that the repeats of one call may take; fewer than REPEATS then, and the row says how many
+LONGEST = 16.0  # seconds that the repeats of one call may take; fewer than REPEATS then, and the row says how many
 HOST_AHEAD = 0.05  # seconds of host work beyond which the stream is not held up to measure without it
+LONG_CALL = 0.3  # seconds of a call beyond which what the host adds is lost in it
 WAIT = 30e-6  # seconds the stream is held before each kernel, more than the host needs to queue one
 
 Call = Callable[[], Any]
@@ -55,21 +56,21 @@ class Clock:
         if self.left() < seconds:
             raise OutOfTime(f"{seconds:.0f} s needed, {self.left():.0f} s left of {self.seconds:.0f}")
 
-    def measure(self, call: Call, prepare: Call | None = None, repeats: int = REPEATS) -> dict[str, Any]:
-        """Medians over `repeats` calls, after one or two to warm up; `prepare` runs before each, off the clock.
+    def measure(self, call: Call, prepare: Call | None = None, longest: float = LONGEST) -> dict[str, Any]:
+        """Medians over REPEATS calls, or as many as take `longest` seconds, after two to warm up.
 
-        Returns call_ms, from an idle stream to the last kernel's end; its 10th and 90th percentile; device_ms, the
-        stream's time when the host has queued the call in advance (None for calls of much host work: with a wait for
-        the device inside, it holds part of the host's time); host_ms, until the call returns; and the repeats.
+        `prepare` runs before each, off the clock. Returns call_ms, from an idle stream to the last kernel's end; its
+        10th and 90th percentile; device_ms, the stream's time when the host has queued the call in advance (None for
+        calls of much host work: with a wait for the device inside, it holds part of the host's time; and for long
+        ones); host_ms, until the call returns; and the repeats.
         """
+        self._once(call, prepare)  # may compile
         host, total = self._once(call, prepare)
-        if total < 0.2 * LONGEST:
-            host, total = self._once(call, prepare)
-        repeats = 1 if self.dry else max(1, min(repeats, int(min(LONGEST, 0.3 * self.left()) / max(total, 1e-6))))
+        repeats = 1 if self.dry else max(1, min(REPEATS, int(min(longest, 0.3 * self.left()) / max(total, 1e-6))))
         self.require(1.5 * total)
         times = sorted(self._timed(call, prepare, 0.0) for _ in range(repeats))
         device = None
-        if host < HOST_AHEAD:
+        if host < HOST_AHEAD and total < LONG_CALL:
             device = statistics.median(self._timed(call, prepare, 1.5 * host + WAIT) for _ in range(repeats))
         return {
             "call_ms": statistics.median(times),
@@ -87,7 +88,10 @@ class Clock:
         """
         totals: dict[str, list[float]] = defaultdict(list)
         launches: dict[str, int] = {}
+        start = time.monotonic()
         for _ in range(1 if self.dry else repeats):
+            if launches and time.monotonic() - start > LONG_CALL:
+                break
             with self._watched() as seen:
                 call()
                 cupy.cuda.Device().synchronize()

@@ -1,12 +1,15 @@
-"""Every door of the GPU backend once, on small problems: what compute-sanitizer watches.
+"""Every door of the GPU backend, on small problems: the smoke test, and what compute-sanitizer watches.
 
 python bench/gpu/driver.py [--dry-run]
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
@@ -18,44 +21,75 @@ def main() -> None:
         dry.install()
     import cupy
 
+    from maskerade_fast.backends import gpu
+
+    doors, entered = noting(gpu)
+    walk(doors)
+    cupy.cuda.Device().synchronize()
+    assert not (left_out := set(gpu.__all__) - entered), f"left out: {sorted(left_out)}"
+    print("every door ran")
+
+
+def noting(backend: ModuleType) -> tuple[SimpleNamespace, set[str]]:
+    """The doors of `backend`, and the set that gets the names of those that have been called."""
+    entered: set[str] = set()
+
+    def noted(name: str) -> Any:
+        door = getattr(backend, name)
+
+        @functools.wraps(door)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            entered.add(name)
+            return door(*args, **kwargs)
+
+        return call
+
+    return SimpleNamespace(**{name: noted(name) for name in backend.__all__}), entered
+
+
+def walk(gpu: Any) -> None:
+    """Call all doors, in each form that launches other kernels, and see to it that the results are finite."""
+    import cupy
+
     from gpu import problems
-    from maskerade_fast.backends.gpu import _loader, cholesky, distances, gp, gram, hyperkernel, likelihood, prediction
+    from maskerade_fast.backends.gpu._loader import device_limits
+    from maskerade_fast.backends.gpu.likelihood import regimes_of
+
+    def finite(*arrays: Any) -> None:
+        assert all(bool(cupy.isfinite(array).all()) for array in arrays)
 
     pairs = problems.pairs(40, 20, 5, 1)
-    a, b = (distances.prepare_atoms(*pairs.flat(side)) for side in (0, 1))
-    E = distances.pairwise_distance(a, b)
-    distances.pairwise_distance(a)
-    distances.pairwise_distance_vjp(a, b, E)
+    a, b = (gpu.prepare_atoms(*pairs.flat(side)) for side in (0, 1))
+    E = gpu.pairwise_distance(a, b)
+    finite(E, gpu.pairwise_distance(a), *gpu.pairwise_distance_vjp(a, b, E))
     settings = {"outputscale": 1.0, "lengthscale": 1.0}
-    hyperkernel.hyperkernel(a, b, **settings)
-    hyperkernel.hyperkernel_matvec(a, b, cupy.ones((20, 2)), **settings)
+    finite(gpu.hyperkernel(a, b, **settings), gpu.covariance_from_distance(E, **settings))
+    finite(gpu.hyperkernel_matvec(a, b, cupy.ones((20, 2)), **settings))
 
     way = {"per_axis": False, "jitter": 0.0, "max_bytes": None}
-    regimes = likelihood.regimes_of(_loader.device_limits().shared_bytes, 1, True)
+    regimes = regimes_of(device_limits().shared_bytes, 1, True)
     for n_points in (33, regimes.small + 1, regimes.panels + 1):  # one for each way of the likelihood
         problem = problems.regression(n_points, 2, 2)
         *batch, X, y, noise = problem.door_arguments()
-        values, _, _, gradients = likelihood.log_likelihood(*batch, X, y, noise, grad=True, **way)
-        assert gradients is not None
-        assert all(bool(cupy.isfinite(array).all()) for array in (values, *gradients)), n_points
+        values, _, _, gradients = gpu.log_likelihood(*batch, X, y, noise, grad=True, **way)
+        finite(values, *gradients)
     problem = problems.regression(33, 2, 2)
     *batch, X, y, noise = problem.door_arguments()
-    K = gram.gram(*batch, X, None, noise, per_axis=False)
-    gram.gram(*batch, X, X[:7], noise, per_axis=False)
-    cholesky.cholesky(K, 0.0)
-    mean, variance, _, _ = gp.predict_gp(*batch, X, y, noise, X[:7], full=True, **way)
+    K = gpu.gram(*batch, X, None, noise, per_axis=False)
+    finite(K, gpu.gram(*batch, X, X[:7], noise, per_axis=False), gpu.cholesky(K, 0.0)[0])
+    mean, variance, _, _ = gpu.predict_gp(*batch, X, y, noise, X[:7], full=True, **way)
+    finite(mean)
+    assert bool((variance > 0).all())
 
     mixture = problems.mixture(12, 5)
-    prediction.pair_moments(*mixture)
+    weights, means, variances = mixture
     levels = cupy.asarray([[0.1] * 5, [0.5] * 5])
-    quantiles = prediction.pair_quantiles(*mixture, levels)
-    tails = prediction.pair_cdf(*mixture, quantiles)
-    assert bool(cupy.isfinite(tails).all())
-    assert bool(cupy.isfinite(mean).all())
-    assert bool((variance > 0).all())
-    prediction.pair_draws(*mixture, levels)
-    cupy.cuda.Device().synchronize()
-    print("every door ran")
+    finite(*gpu.pair_moments(*mixture))
+    finite(gpu.pair_cdf(*mixture, gpu.pair_quantiles(*mixture, levels)), gpu.pair_draws(*mixture, levels))
+    finite(gpu.pair_log_density(cupy.linalg.cholesky(weights), means, variances, means[0]))
+    covariances = variances[:, :, None] * cupy.eye(5)
+    _, mean_sum, log_densities, _ = gpu.joint_pair_moments(weights, means, covariances, means[0])
+    finite(mean_sum, log_densities)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import functools
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from maskerade_fast.backends.gpu.likelihood import log_likelihood
 from . import baselines, problems
 from .clock import Clock, OutOfTime
 from .report import Report
-from .rows import LIKELIHOOD
+from .rows import LIKELIHOOD, PEERS
 
 UPPER = 1  # CUBLAS_FILL_MODE_UPPER, on row-major data the lower triangle
 
@@ -35,6 +36,7 @@ def ask_all(clock: Clock, report: Report, fatbin: Path | None) -> None:
     }
     for name, ask in questions.items():
         print(f"question {name}", flush=True)
+        start = time.monotonic()
         try:
             clock.require(0.5 if clock.dry else 4.0)
             report.put("questions", **{name: ask()})
@@ -43,6 +45,7 @@ def ask_all(clock: Clock, report: Report, fatbin: Path | None) -> None:
         except Exception as error:  # one question's failure is not the others'
             report.put("questions", **{name: {"failed": f"{type(error).__name__}: {error}"[:500]}})
             report.failure(name, error)
+        report.put("question_seconds", **{name: time.monotonic() - start})
 
 
 def sizes(clock: Clock) -> dict[int, int]:
@@ -80,8 +83,8 @@ def potrf_batched(clock: Clock) -> dict[str, Any]:
                 cusolver.dpotrf(handle, UPPER, n, *args)
 
         out[f"N={n}, B={count}"] = {
-            "batched": clock.measure(batched, restore),
-            "one_by_one": clock.measure(one_by_one, restore),
+            "batched": clock.measure(batched, restore, PEERS),
+            "one_by_one": clock.measure(one_by_one, restore, PEERS),
             "failed_matrices": int((info != 0).sum()),
         }
         del source, work, restore, batched, one_by_one

@@ -37,7 +37,8 @@ class Report:
 
     def __init__(self, folder: Path, header: dict[str, Any]) -> None:
         self.dry = bool(header["dry_run"])
-        self.content = {**header, "finished": "no", "rows": [], "questions": {}, "tests": {}, "sanitizer": {}}
+        self.content = {**header, "finished": "no", "smoke": {}, "rows": [], "questions": {}}
+        self.content |= {"question_seconds": {}, "tests": {}, "sanitizer": {}, "end_to_end": {}, "profile": {}}
         self.content["failures"] = []
         name = "dry-run" if self.dry else re.sub(r"[^a-z0-9]+", "-", header["card"]["name"].lower()).strip("-")
         folder.mkdir(parents=True, exist_ok=True)
@@ -122,9 +123,10 @@ def table(content: dict[str, Any]) -> str:
     ]
     for row in content["rows"]:
         lines.append("| " + " | ".join(cell(row, key) for _, key in COLUMNS) + " |")
-    for section in ("questions", "tests", "sanitizer"):
-        lines += ["", f"## {section.capitalize()}", ""]
-        lines += [f"* {name}: {json.dumps(value)}" for name, value in content[section].items()]
+    for section in ("smoke", "questions", "tests", "sanitizer", "end_to_end", "profile"):
+        if content[section]:
+            lines += ["", f"## {section.capitalize().replace('_', ' ')}", ""]
+            lines += [f"* {name}: {json.dumps(value)}" for name, value in content[section].items()]
     if content["failures"]:
         lines += ["", "## Failures", ""]
         lines += [f"* {f['where']}: {f['error'].splitlines()[0] if f['error'] else ''}" for f in content["failures"]]
