@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import os
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from maskerade_fast.gmm import GMMBatch
 from maskerade_fast.prediction import Prediction
 
 sys.path.insert(0, str(Path(__file__).parent / "emulator"))
+
+import emulate
 
 try:
     import hypothesis
@@ -35,6 +38,9 @@ else:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sweep", action="store_true", help="also run the sweeps over CUDA variants (many minutes)")
+    parser.addoption(
+        "--ci", action="store_true", help="the whole suite: too few emulated cases, or no compiler, fail it"
+    )
     parser.addoption("--card", action="store_true", help="the emulator's tests of the backend on this machine's card")
 
 
@@ -44,6 +50,58 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         sweeps = [item for item in items if item.get_closest_marker("sweep")]
         config.hook.pytest_deselected(items=sweeps)
         items[:] = [item for item in items if not item.get_closest_marker("sweep")]
+
+
+class EmulatedCases:
+    """Counts the tests that passed and ran kernels on the emulator, in all processes; with ``--ci`` sees to it that
+    they are no fewer than tests/emulated_cases.toml has."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.passed = 0
+        self.least = 0
+        if config.getoption("--ci"):
+            counts = tomllib.loads((Path(__file__).parent / "emulated_cases.toml").read_text())
+            self.least = counts["ordinary"] + (counts["sweep"] if config.getoption("--sweep") else 0)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        before = emulate.launched
+        yield
+        if emulate.launched > before:
+            item.user_properties.append(("emulated", emulate.launched - before))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.passed += report.when == "call" and report.passed and "emulated" in dict(report.user_properties)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        gathers = not hasattr(session.config, "workerinput")
+        if gathers and self.passed < self.least and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.passed < self.least:
+            terminalreporter.write_line(f"{self.passed} emulated cases passed, expected {self.least} or more", red=True)
+        elif self.passed:
+            terminalreporter.write_line(f"{self.passed} emulated cases passed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(EmulatedCases(config), "emulated-cases")
+
+
+@pytest.fixture
+def cuda_compiler(request: pytest.FixtureRequest) -> Any:
+    """`cubins`, where it has a compiler; without one the test skips, and with ``--ci`` it fails."""
+    import cubins
+
+    if cubins.compiler() is None:
+        lacking(request.config, "neither nvcc nor NVRTC (pip install nvidia-cuda-nvrtc) is on this machine")
+    return cubins
+
+
+def lacking(config: pytest.Config, what: str) -> None:
+    """End a test that this machine cannot run."""
+    (pytest.fail if config.getoption("--ci") else pytest.skip)(what)
 
 
 @pytest.fixture(params=["cpu", "gpu-emulated", "gpu"])

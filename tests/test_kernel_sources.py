@@ -1,6 +1,7 @@
 """Every CUDA source compiles for every architecture: no warning, no spill, no stack frame, no more than 48 KB static.
 
-Exceptions are in kernel_exceptions.toml. What each kernel uses goes to ``build/kernels/<source>-sm_<arch>.tsv``.
+Exceptions are in kernel_exceptions.toml, and one that no longer occurs is a fault. What each kernel of all variants
+uses goes to ``build/kernels/<source>-sm_<arch>.tsv``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import cubins
 import pytest
+from conftest import lacking
 
 ROOT = Path(__file__).parents[1]
 KERNELS = ROOT / "kernels"
@@ -55,37 +57,74 @@ def faults_of(source: str, variant: str, arch: int, usage: cubins.Usage) -> list
     return [f"{where}: {what} of {used} bytes, at most {limit}" for what, used, limit in limits if used > limit]
 
 
-def check(source: str, arch: int, variants: list[dict[str, str]]) -> None:
-    if cubins.compiler() is None:
-        pytest.skip("neither nvcc nor NVRTC (pip install nvidia-cuda-nvrtc) is on this machine")
+def stale(compiled: dict[tuple[str, int], list[cubins.Usage]], source: str) -> list[str]:
+    """Exceptions for kernels of `source` that need none, among those whose variants were all compiled.
+
+    `compiled` has what each variant and architecture uses. An exception must occur on each architecture it names.
+    """
+    found = []
+    for e in EXCEPTIONS:
+        if e["source"] != source:
+            continue
+        for arch in e.get("archs", cubins.ARCHITECTURES):
+            names = (
+                [name_of(v) for v in cubins.variants_of(KERNELS / source)] if e["variant"] == "*" else [e["variant"]]
+            )
+            if not all((name, arch) in compiled for name in names):
+                continue
+            uses = [usage for name in names for usage in compiled[name, arch] if usage.entry == e["entry"]]
+            if not any(usage.stack or usage.spilled for usage in uses):
+                found.append(f"{source} {e['entry']} [{e['variant']}] sm_{arch}: needs no exception any more")
+    return found
+
+
+def compiled_for(
+    request: pytest.FixtureRequest, source: str, arch: int, variants: list[dict[str, str]]
+) -> dict[tuple[str, int], list[cubins.Usage]]:
     if not cubins.supported(arch):
-        pytest.skip(f"{cubins.compiler()} of this machine does not know sm_{arch}")
+        lacking(request.config, f"{cubins.compiler()} of this machine does not know sm_{arch}")
     code = code_of(source)
     with ThreadPoolExecutor(2) as pool:
-        compiled = list(pool.map(lambda variant: cubins.compile_kernels(code, variant, arch), variants))
-    rows, faults = [], []
-    for variant, usages in zip(map(name_of, variants), compiled, strict=True):
+        usages = list(pool.map(lambda variant: cubins.compile_kernels(code, variant, arch), variants))
+    return {(name_of(variant), arch): usage for variant, usage in zip(variants, usages, strict=True)}
+
+
+def check(request: pytest.FixtureRequest, source: str, arch: int, variants: list[dict[str, str]], log: Path) -> None:
+    compiled = compiled_for(request, source, arch, variants)
+    rows, faults = [], stale(compiled, source)
+    for variant, usages in ((variant, usages) for (variant, _), usages in compiled.items()):
         assert usages, f"{source} [{variant}] has no kernel"
         rows += ["\t".join([variant, *map(str, usage)]) for usage in usages]
         faults += [fault for usage in usages for fault in faults_of(source, variant, arch, usage)]
     report = "\n".join(["\t".join(["variant", *cubins.Usage._fields]), *rows]) + "\n"
     print(f"{source} sm_{arch} by {cubins.compiler()}\n{report}")
-    LOG.mkdir(parents=True, exist_ok=True)
-    (LOG / f"{source}-sm_{arch}.tsv").write_text(report)
+    log.mkdir(parents=True, exist_ok=True)
+    (log / f"{source}-sm_{arch}.tsv").write_text(report)
     assert faults == []
 
 
+@pytest.mark.usefixtures("cuda_compiler")
 @pytest.mark.parametrize("arch", QUICK)
 @pytest.mark.parametrize("source", SOURCES)
-def test_the_first_variant_compiles(source: str, arch: int) -> None:
-    check(source, arch, cubins.variants_of(KERNELS / source)[:1])
+def test_the_first_variant_compiles(request: pytest.FixtureRequest, source: str, arch: int) -> None:
+    check(request, source, arch, cubins.variants_of(KERNELS / source)[:1], LOG / "first")
 
 
+@pytest.mark.usefixtures("cuda_compiler")
+@pytest.mark.parametrize("k", range(len(EXCEPTIONS)))
+def test_exceptions_still_occur(request: pytest.FixtureRequest, k: int) -> None:
+    e = EXCEPTIONS[k]
+    variants = [v for v in cubins.variants_of(KERNELS / e["source"]) if e["variant"] in ("*", name_of(v))]
+    for arch in e.get("archs", cubins.ARCHITECTURES):
+        assert stale(compiled_for(request, e["source"], arch, variants), e["source"]) == []
+
+
+@pytest.mark.usefixtures("cuda_compiler")
 @pytest.mark.sweep
 @pytest.mark.parametrize("arch", cubins.ARCHITECTURES)
 @pytest.mark.parametrize("source", SOURCES)
-def test_every_variant_compiles(source: str, arch: int) -> None:
-    check(source, arch, cubins.variants_of(KERNELS / source))
+def test_every_variant_compiles(request: pytest.FixtureRequest, source: str, arch: int) -> None:
+    check(request, source, arch, cubins.variants_of(KERNELS / source), LOG)
 
 
 # ---- what needs no compiler ----
@@ -119,17 +158,15 @@ BAD = {
 }
 
 
+@pytest.mark.usefixtures("cuda_compiler")
 @pytest.mark.parametrize("kind", BAD)
 def test_warnings_are_errors(kind: str) -> None:
-    if cubins.compiler() is None:
-        pytest.skip("neither nvcc nor NVRTC is on this machine")
     with pytest.raises(cubins.CompileError, match="unused" if kind == "warns" else "error"):
         cubins.compile_kernels(BAD[kind], {}, 90)
 
 
+@pytest.mark.usefixtures("cuda_compiler")
 def test_a_stack_frame_and_shared_memory_are_seen() -> None:
-    if cubins.compiler() is None:
-        pytest.skip("neither nvcc nor NVRTC is on this machine")
     code = """
     extern "C" __global__ void f_f64(double* x, int k) {
         __shared__ double s[128];
@@ -157,6 +194,23 @@ def test_faults_and_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(faults_of("x.cu", "MF_D=2", 80, bad)) == 2
     assert len(faults_of("x.cu", "MF_D=2", 90, bad)) == 3
     assert len(faults_of("x.cu", "MF_D=5", 80, bad)) == 3
+
+
+def test_stale_exceptions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    clean, spills = cubins.Usage("f_f64", 255, 0, 0, 0), cubins.Usage("f_f64", 255, 0, 0, 8)
+    granted = {"source": "x.cu", "entry": "f_f64", "variant": "MF_D=2", "archs": [75, 80], "stack": 0, "spilled": 8}
+    monkeypatch.setattr("test_kernel_sources.EXCEPTIONS", [granted])
+    other = cubins.Usage("g_f64", 255, 0, 0, 8)
+    assert stale({("MF_D=2", 75): [spills], ("MF_D=2", 80): [clean, spills]}, "x.cu") == []
+    assert stale({("MF_D=2", 75): [spills], ("MF_D=2", 80): [clean, other]}, "x.cu") == [
+        "x.cu f_f64 [MF_D=2] sm_80: needs no exception any more"
+    ]
+    assert stale({("MF_D=5", 75): [clean], ("MF_D=2", 90): [clean]}, "x.cu") == []  # nothing was compiled that tells
+    monkeypatch.setattr(cubins, "variants_of", lambda path: [{"MF_D": "1"}, {"MF_D": "2"}])
+    monkeypatch.setitem(granted, "variant", "*")
+    assert stale({("MF_D=2", 75): [clean]}, "x.cu") == []
+    assert stale({("MF_D=1", 75): [clean], ("MF_D=2", 75): [spills]}, "x.cu") == []
+    assert len(stale({("MF_D=1", 75): [clean], ("MF_D=2", 75): [clean]}, "x.cu")) == 1
 
 
 def test_exceptions_name_kernels_that_exist() -> None:

@@ -28,6 +28,10 @@ MODES = {
 }
 
 
+launched = 0
+"""Launches and replays of this process so far: what tells a test that ran kernels from one that did not."""
+
+
 class CompileError(RuntimeError):
     """g++ does not take the source."""
 
@@ -86,6 +90,7 @@ class Library:
         options: Options = Options(),  # noqa: B008 - immutable
     ) -> None:
         """Run one kernel. Arguments are addresses (``c_void_p``) for pointers and the bytes of scalars."""
+        global launched
         if entry not in self.entries:
             raise LaunchError(f"no kernel {entry!r}, the source has {', '.join(sorted(self.entries))}")
         held = [ctypes.create_string_buffer(a, len(a)) if isinstance(a, bytes) else ctypes.byref(a) for a in args]
@@ -106,6 +111,7 @@ class Library:
             ctypes.cast(message, ctypes.c_char_p),
             len(message),
         )
+        launched += 1
         if self._library.emu_launch(entry.encode(), ctypes.byref(launch)):
             raise LaunchError(f"{entry}: {message.value.decode()}")
 

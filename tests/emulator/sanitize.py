@@ -36,6 +36,7 @@ def replay(
     The emulator speaks of other bits than in the recorded run, too; a kernel without end is a report.
     """
     skip_file, skip_line = options.skip or ("", 0)
+    emulate.launched += len(recorded)
     for (code, defines, arch), files in recorded.items():
         built = str(emulate.compile_source(code, dict(defines), "plain" if mode == "replay" else mode, arch))
         program = [sys.executable, "-I", "-S", "-c", _REPLAY, built] if mode == "replay" else [built]
