@@ -83,7 +83,8 @@ def test_dry_run(tmp_path: Path) -> None:
     } <= ran
 
     questions = content["questions"]
-    assert set(questions) == {"mma_against_fma", "shuffle_against_shared", "fatbin", "potrf_batched"}
+    assert set(questions) == {"mma_against_fma", "shuffle_against_shared", "fatbin", "potrf_batched", "library"}
+    assert questions["library"]["5 products of 40x8x8"]["same_bits_beside_fewer"] is True
     for pair in questions["mma_against_fma"].values():
         assert pair["largest_relative_difference"] < 1e-12
     for way in ("shuffle", "memory"):

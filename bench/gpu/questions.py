@@ -33,6 +33,7 @@ def ask_all(clock: Clock, report: Report, fatbin: Path | None) -> None:
         "shuffle_against_shared": lambda: shuffle_against_shared(clock),
         "fatbin": lambda: load_fatbin(clock, fatbin),
         "potrf_batched": lambda: potrf_batched(clock),
+        "library": lambda: library(clock),
     }
     for name, ask in questions.items():
         print(f"question {name}", flush=True)
@@ -90,6 +91,49 @@ def potrf_batched(clock: Clock) -> dict[str, Any]:
         del source, work, restore, batched, one_by_one
         cupy.get_default_memory_pool().free_all_blocks()
     return out
+
+
+def library(clock: Clock) -> dict[str, Any]:
+    """What the large likelihoods stand on: rates of cuBLAS's product and of a copy, and the host's cost of a launch.
+
+    And whether the batched product gives a matrix the same bits beside fewer others.
+    """
+    n = 64 if clock.dry else 8192
+    a, b, c = (cupy.full((n, n), value) for value in (0.5, 0.25, 0.0))
+    product = clock.measure(functools.partial(cupy.matmul, a, b, out=c))
+    copied = clock.measure(functools.partial(cupy.copyto, c, a))
+    out: dict[str, Any] = {
+        f"product of order {n}": product | {"flops_per_second": 2e3 * n**3 / product["call_ms"]},
+        f"copy of {a.nbytes} bytes": copied | {"bytes_per_second": 2e3 * a.nbytes / copied["call_ms"]},
+    }
+    del a, b, c
+    rng = np.random.default_rng(7)
+    shapes = [(40, 8, 8, 5)] if clock.dry else [(1024, 512, 512, 100), (1408, 64, 64, 100), (9500, 512, 512, 4)]
+    for rows, inner, columns, count in shapes:
+        left, right = (cupy.asarray(rng.normal(size=(count, *shape))) for shape in ((rows, inner), (inner, columns)))
+        figures = clock.measure(functools.partial(cupy.matmul, left, right))
+        whole = cupy.matmul(left, right)
+        same = [bool((cupy.matmul(left[:k], right[:k]) == whole[:k]).all()) for k in (1, 2, count - 1)]
+        figures["flops_per_second"] = 2e3 * rows * inner * columns * count / figures["call_ms"]
+        out[f"{count} products of {rows}x{inner}x{columns}"] = figures | {"same_bits_beside_fewer": all(same)}
+        del left, right, whole, figures
+    out["launch"] = {"host_ms": launch_cost(10 if clock.dry else 2000)}
+    return out
+
+
+def launch_cost(launches: int) -> float:
+    """Milliseconds of the host's time for one launch by the backend, the kernel being shorter than that."""
+    source = _loader.expand(Path(__file__).with_name("questions.cu"))
+    raw = cupy.RawModule(code=source, options=("-std=c++17",)).get_function("wait_f64")
+    kernel, args = _loader.Kernel("wait_f64", raw), (cupy.ones(1), np.int32(1))
+    kernel((1,), (1,), args)
+    cupy.cuda.Device().synchronize()
+    start = time.perf_counter()
+    for _ in range(launches):
+        kernel((1,), (1,), args)
+    seconds = time.perf_counter() - start
+    cupy.cuda.Device().synchronize()
+    return 1e3 * seconds / launches
 
 
 @contextmanager
