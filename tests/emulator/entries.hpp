@@ -2,8 +2,7 @@
 // A library shows emu_describe, emu_launch and emu_replay; a program under a sanitizer replays launches that
 // fake_cupy.py recorded.
 
-#define EMU_ENTRY(kernel, bounds)                                                                            \
-    {#kernel, emu::codes_of(&kernel), &emu::launch_packed<&kernel>, std::size_t(bounds)},
+#define EMU_ENTRY(kernel, bounds) {#kernel, emu::codes_of(&kernel), &emu::launch_packed<&kernel>, std::size_t(bounds)},
 
 static const std::vector<emu::Entry>& emu_entries() {
     static const std::vector<emu::Entry> entries = {EMU_ENTRIES};
@@ -141,14 +140,10 @@ extern "C" __attribute__((visibility("default"))) int emu_launch(const char* nam
     return emu_run(name, launch);
 }
 
-extern "C" __attribute__((visibility("default"))) int emu_replay(int argc, char** argv) {
-    return emu_main(argc, argv);
-}
+extern "C" __attribute__((visibility("default"))) int emu_replay(int argc, char** argv) { return emu_main(argc, argv); }
 
 #else
 
-int main(int argc, char** argv) {
-    return emu_main(argc, argv);
-}
+int main(int argc, char** argv) { return emu_main(argc, argv); }
 
 #endif

@@ -89,9 +89,9 @@ struct Fiber {
     Meeting meeting;
     Site site;
     unsigned mask;
-    unsigned source;        // lane a shuffle reads, 32 for its own value
-    std::uint64_t value;    // what this thread brought, then what it takes away
-    double a, b, c[2];      // fragments of an mma
+    unsigned source;     // lane a shuffle reads, 32 for its own value
+    std::uint64_t value; // what this thread brought, then what it takes away
+    double a, b, c[2];   // fragments of an mma
     void* stack_pointer;
     char* stack;
 #ifdef EMU_UCONTEXT
@@ -333,8 +333,7 @@ EMU_HIDDEN static void order(const std::vector<Fiber*>& group) {
     delete tag;
 }
 #else
-static void order(const std::vector<Fiber*>&) {
-}
+static void order(const std::vector<Fiber*>&) {}
 #endif
 
 // Lanes hold A[l / 4][l % 4], B[l % 4][l / 4], C[l / 4][2 (l % 4) + {0, 1}]; C += A B.
@@ -405,8 +404,9 @@ EMU_HIDDEN static void release_warps() {
                                 + ", which has returned or does not exist");
                 }
                 complete = lanes[k].state == State::at_warp;
-                if (complete && (lanes[k].mask != first.mask || lanes[k].meeting != first.meeting
-                                 || !(lanes[k].site == first.site))) {
+                if (complete
+                    && (lanes[k].mask != first.mask || lanes[k].meeting != first.meeting
+                        || !(lanes[k].site == first.site))) {
                     throw Error("lanes of a warp wait at different places: " + first.site.text() + " and "
                                 + lanes[k].site.text());
                 }
@@ -613,8 +613,8 @@ EMU_HIDDEN static void check_limits(const Launch& launch, std::size_t max_thread
         throw Error("a block of " + std::to_string(n) + " threads, over the launch bounds of "
                     + std::to_string(max_threads));
     }
-    if (!launch.grid[0] || !launch.grid[1] || !launch.grid[2] || launch.grid[0] > 0x7fffffffu
-        || launch.grid[1] > 65535 || launch.grid[2] > 65535) {
+    if (!launch.grid[0] || !launch.grid[1] || !launch.grid[2] || launch.grid[0] > 0x7fffffffu || launch.grid[1] > 65535
+        || launch.grid[2] > 65535) {
         throw Error("a grid of " + shape(launch.grid) + " blocks, expected at least 1, at most 65535 on y and z");
     }
     if (launch.shared > launch.shared_limit) {
@@ -682,8 +682,7 @@ template <typename... P> std::string codes_of(void (*)(P...)) {
     return codes;
 }
 
-template <typename... P, std::size_t... I>
-void call(void (*kernel)(P...), void** args, std::index_sequence<I...>) {
+template <typename... P, std::size_t... I> void call(void (*kernel)(P...), void** args, std::index_sequence<I...>) {
     kernel(*static_cast<std::remove_cv_t<P>*>(args[I])...);
 }
 
@@ -691,9 +690,7 @@ template <auto kernel, typename... P> void call_with(void** args, void (*)(P...)
     call(kernel, args, std::index_sequence_for<P...>());
 }
 
-template <auto kernel> void call_packed(void** args) {
-    call_with<kernel>(args, kernel);
-}
+template <auto kernel> void call_packed(void** args) { call_with<kernel>(args, kernel); }
 
 template <typename... P> void check_arguments(void (*)(P...), const Launch& launch) {
     constexpr std::size_t n = sizeof...(P);
@@ -797,7 +794,8 @@ EMU_HIDDEN static void mma884(double& c0, double& c1, double a, double b, Site s
 #define gridDim (emu::grid_shape)
 constexpr int warpSize = 32;
 
-#define EMU_HERE emu::Site{__FILE__, __LINE__}
+#define EMU_HERE                                                                                                       \
+    emu::Site { __FILE__, __LINE__ }
 #define EMU_FULL 0xffffffffu
 #define __syncthreads() emu::wait_for_block(emu::Meeting::sync, EMU_HERE)
 #define __syncthreads_or(vote) emu::block_vote(emu::Meeting::any_or, (vote) != 0, EMU_HERE)
@@ -815,8 +813,8 @@ constexpr int warpSize = 32;
 #define __threadfence_block() std::atomic_thread_fence(std::memory_order_seq_cst)
 
 // The port layer of kernels/common.cuh
-#define MF_SHARED(T, name, n)                                                                                \
-    static const char name##_site = 0;                                                                       \
+#define MF_SHARED(T, name, n)                                                                                          \
+    static const char name##_site = 0;                                                                                 \
     T* const name = emu::shared_array<T>(&name##_site, n)
 #define MF_DYN_SMEM(T, name) T* const name = static_cast<T*>(emu::dynamic_shared())
 #if __CUDA_ARCH__ >= 800 && !defined(MF_NO_MMA)
@@ -854,8 +852,8 @@ EMU_HIDDEN static void* dynamic_shared() {
 } // namespace emu
 
 // ---- built-in functions ----
-#define EMU_MIN_MAX(T)                                                                                       \
-    inline T min(T a, T b) { return b < a ? b : a; }                                                         \
+#define EMU_MIN_MAX(T)                                                                                                 \
+    inline T min(T a, T b) { return b < a ? b : a; }                                                                   \
     inline T max(T a, T b) { return a < b ? b : a; }
 EMU_MIN_MAX(int)
 EMU_MIN_MAX(unsigned)
@@ -978,38 +976,34 @@ inline int __ffs(int a) { return a ? std::countr_zero(unsigned(a)) + 1 : 0; }
 template <typename T> inline T __ldg(const T* p) { return *p; }
 
 // Integer atomics alone: the sources add no floats atomically, since their order would show in the result.
-#define EMU_ATOMICS(T)                                                                                       \
-    inline T atomicAdd(T* p, T v) { return std::atomic_ref<T>(*p).fetch_add(v, std::memory_order_relaxed); } \
-    inline T atomicOr(T* p, T v) { return std::atomic_ref<T>(*p).fetch_or(v, std::memory_order_relaxed); }   \
-    inline T atomicCAS(T* p, T expected, T v) {                                                              \
-        std::atomic_ref<T>(*p).compare_exchange_strong(expected, v, std::memory_order_relaxed);              \
-        return expected;                                                                                     \
-    }                                                                                                        \
-    inline T atomicMin(T* p, T v) {                                                                          \
-        T old = std::atomic_ref<T>(*p).load(std::memory_order_relaxed);                                      \
-        while (v < old && !std::atomic_ref<T>(*p).compare_exchange_weak(old, v, std::memory_order_relaxed)) {\
-        }                                                                                                    \
-        return old;                                                                                          \
-    }                                                                                                        \
-    inline T atomicMax(T* p, T v) {                                                                          \
-        T old = std::atomic_ref<T>(*p).load(std::memory_order_relaxed);                                      \
-        while (old < v && !std::atomic_ref<T>(*p).compare_exchange_weak(old, v, std::memory_order_relaxed)) {\
-        }                                                                                                    \
-        return old;                                                                                          \
+#define EMU_ATOMICS(T)                                                                                                 \
+    inline T atomicAdd(T* p, T v) { return std::atomic_ref<T>(*p).fetch_add(v, std::memory_order_relaxed); }           \
+    inline T atomicOr(T* p, T v) { return std::atomic_ref<T>(*p).fetch_or(v, std::memory_order_relaxed); }             \
+    inline T atomicCAS(T* p, T expected, T v) {                                                                        \
+        std::atomic_ref<T>(*p).compare_exchange_strong(expected, v, std::memory_order_relaxed);                        \
+        return expected;                                                                                               \
+    }                                                                                                                  \
+    inline T atomicMin(T* p, T v) {                                                                                    \
+        T old = std::atomic_ref<T>(*p).load(std::memory_order_relaxed);                                                \
+        while (v < old && !std::atomic_ref<T>(*p).compare_exchange_weak(old, v, std::memory_order_relaxed)) {          \
+        }                                                                                                              \
+        return old;                                                                                                    \
+    }                                                                                                                  \
+    inline T atomicMax(T* p, T v) {                                                                                    \
+        T old = std::atomic_ref<T>(*p).load(std::memory_order_relaxed);                                                \
+        while (old < v && !std::atomic_ref<T>(*p).compare_exchange_weak(old, v, std::memory_order_relaxed)) {          \
+        }                                                                                                              \
+        return old;                                                                                                    \
     }
 EMU_ATOMICS(int)
 EMU_ATOMICS(unsigned)
 EMU_ATOMICS(unsigned long long)
 
 // ---- small vectors ----
-#define EMU_VECTOR(T, name, alignment)                                                                       \
-    struct alignas(alignment) name##2 {                                                                      \
-        T x, y;                                                                                              \
-    };                                                                                                       \
-    inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                               \
-    struct alignas(2 * alignment <= 16 ? 2 * alignment : 16) name##4 {                                       \
-        T x, y, z, w;                                                                                        \
-    };                                                                                                       \
+#define EMU_VECTOR(T, name, alignment)                                                                                 \
+    struct alignas(alignment) name##2 { T x, y; };                                                                     \
+    inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                                         \
+    struct alignas(2 * alignment <= 16 ? 2 * alignment : 16) name##4 { T x, y, z, w; };                                \
     inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 EMU_VECTOR(double, double, 16)
 EMU_VECTOR(float, float, 8)
