@@ -38,9 +38,9 @@ def card(emulated: Any, request: pytest.FixtureRequest) -> int:
 
 
 def regimes(door: ModuleType, name: str) -> Any:
-    """Regimes in which every number of points goes one way; blocks of 32 columns."""
+    """Regimes in which every number of points goes one way; blocks of 128 columns."""
     limits = {"small": (10**6, 10**6), "panels": (0, 10**6), "blocked": (0, 0)}[name]
-    return door.Regimes(*limits, width=32)
+    return door.Regimes(*limits, width=128)
 
 
 def ragged(rng: np.random.Generator, counts: list[int], n_dims: int) -> Batch:
@@ -277,7 +277,7 @@ def test_the_door_goes_by_the_card(door: ModuleType, emulated: Any, rng: np.rand
         (limits.small, "likelihood_shared_f64"),
         (limits.small + 1, "likelihood_panel_f64"),
         (limits.panels, "likelihood_panel_f64"),
-        (limits.panels + 1, "covariance_block_f64"),
+        (limits.panels + 1, "covariance_f64"),
     ]:
         emulated.state.launches.clear()
         batch = ragged(rng, [2], 1)
@@ -323,7 +323,7 @@ def test_cholesky(emulated: Any, card: int, rng: np.random.Generator, n: int) ->
 
     matrices = positive(rng, 3, n)
     upper = np.triu(np.full((n, n), np.nan), 1)  # is not read
-    for width in (32, 64):
+    for width in (64, 128):
         lower, info, shift = (a.get() for a in factored(cupy.asarray(matrices + upper), 0.0, width))
         assert_allclose(lower, np.linalg.cholesky(matrices), rtol=0.0, atol=1e-12 * np.sqrt(matrices.max()))
         assert_array_equal(np.triu(lower, 1), 0.0)
