@@ -3,6 +3,7 @@
 // L^-1 y. Upper triangles are neither read nor kept. For each panel (backends/gpu/_blocked.py):
 //     panel_update    subtracts what earlier columns explain; one block goes on to factor the square on the diagonal
 //     panel_solve     divides the rows below by that factor
+// whitening and inverse go on to C^-1.
 // An entry's sums run over the columns in an order that its place and the host's `k0` fix: its bits depend neither on
 // other matrices nor on MF_HEIGHT.
 //
@@ -33,6 +34,15 @@ constexpr int SHARE = SIDE * SIDE / WARP;
 struct Share {
     double entry[SHARE];
 };
+
+__device__ __forceinline__ Share zero_share() {
+    Share share;
+#pragma unroll
+    for (int e = 0; e < SHARE; ++e) {
+        share.entry[e] = 0.0;
+    }
+    return share;
+}
 
 __device__ __forceinline__ int lane_row() {
 #ifdef MF_HAVE_MMA
@@ -211,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, HEIGHT == 64 ? 3 : 2)
     const int row = first_row + warp_of() / 2 * SIDE + lane_row();
     const int column = first_column + warp_of() % 2 * SIDE + lane_column();
     double* const entries = matrix + (index_t)row * n + column;
-    Share share;
+    Share share = zero_share();
 #pragma unroll
     for (int e = 0; e < SHARE; e += 2) {
         const double2* const pair =
@@ -219,8 +229,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, HEIGHT == 64 ? 3 : 2)
         if (row + share_row(e) < rows && column + share_column(e) < n) {
             share.entry[e] = pair->x;
             share.entry[e + 1] = pair->y;
-        } else {
-            share.entry[e] = share.entry[e + 1] = 0.0;
         }
     }
     subtract_product(share, matrix + (index_t)first_row * n + k0, rows - first_row,
@@ -263,46 +271,36 @@ extern "C" __global__ void __launch_bounds__(BLOCK, HEIGHT == 64 ? 3 : 2)
     }
 }
 
-// ---- rows below a panel's square ----
-constexpr int SOLVE_ROWS = 64; // of a block, 16 a warp
-constexpr int SOLVE_BLOCK = SOLVE_ROWS / TILE * WARP;
+// ---- rows that a square divides ----
+// Shared memory of HEIGHT rows and a square: SQUARE_SIZE for the square's lower tiles, the rows of ROW_STRIDE, and WIDTH
+// inverse pivots.
 constexpr int SQUARE_SIZE = WIDTH / TILE * (WIDTH / TILE + 1) / 2 * TILE_SIZE;
+constexpr int ROWS_SIZE = HEIGHT * ROW_STRIDE;
 
-// The rows below the square at (c, c), divided by its factor. Dynamic shared memory: the square's lower tiles, SOLVE_ROWS
-// rows of ROW_STRIDE, and WIDTH inverse pivots.
-extern "C" __global__ void __launch_bounds__(SOLVE_BLOCK, 3)
-    panel_solve_f64(double* matrices, const double* __restrict__ inverse_pivots, int rows, int n, int c) {
-    MF_DYN_SMEM(double, memory);
+// Sends for the factored square of `side` columns at `corner`, row stride n, and its inverse pivots
+__device__ __forceinline__ void fetch_square(const double* corner, const double* inverse_pivots, int n,
+                                             int side, double* memory) {
     const PackedTiles tiles = {memory};
-    double* const targets = memory + SQUARE_SIZE;
-    double* const inverses = targets + SOLVE_ROWS * ROW_STRIDE;
-    const int side = min(WIDTH, n - c);
-    const int groups = (rows - c - side + SOLVE_ROWS - 1) / SOLVE_ROWS;
-    const index_t k = blockIdx.x / groups;
-    const int first = c + side + (int)(blockIdx.x - k * groups) * SOLVE_ROWS;
-    const int own_rows = min(SOLVE_ROWS, rows - first);
-    double* const panel = matrices + k * rows * n + c;
     const int pieces = side / 2; // of 16 bytes in a row
-    for (int e = threadIdx.x; e < side * pieces; e += SOLVE_BLOCK) {
+    for (int e = threadIdx.x; e < side * pieces; e += BLOCK) {
         const int r = e / pieces;
         const int s = (e - r * pieces) * 2;
         if (s / TILE <= r / TILE) {
             copy_async(tiles.at(r / TILE, s / TILE) + r % TILE * PADDED + s % TILE,
-                       panel + (index_t)(c + r) * n + s);
+                       corner + (index_t)r * n + s);
         }
     }
-    for (int e = threadIdx.x; e < own_rows * pieces; e += SOLVE_BLOCK) {
-        const int r = e / pieces;
-        const int s = (e - r * pieces) * 2;
-        copy_async(targets + r * ROW_STRIDE + s, panel + (index_t)(first + r) * n + s);
+    for (int e = threadIdx.x * 2; e < side; e += 2 * BLOCK) {
+        copy_async(memory + SQUARE_SIZE + ROWS_SIZE + e, inverse_pivots + e);
     }
-    commit_copies();
-    for (int s = threadIdx.x; s < side; s += SOLVE_BLOCK) {
-        inverses[s] = inverse_pivots[k * n + c + s];
-    }
-    wait_copies<0>();
-    __syncthreads();
-    double* const own = targets + warp_of() * TILE * ROW_STRIDE;
+}
+
+// Divides the rows in shared memory, 16 a warp, and writes the first n_rows of them to `to`, row stride n. The caller puts
+// a barrier before.
+__device__ __forceinline__ void solve_rows(double* memory, int side, int n_rows, double* to, int n) {
+    const PackedTiles tiles = {memory};
+    double* const own = memory + SQUARE_SIZE + warp_of() * TILE * ROW_STRIDE;
+    const double* const inverses = memory + SQUARE_SIZE + ROWS_SIZE;
     for (int v = 0; v < side / TILE; ++v) {
         Tile tile = load_tile(own + v * TILE, ROW_STRIDE);
         for (int m = 0; m < v; ++m) {
@@ -316,12 +314,117 @@ extern "C" __global__ void __launch_bounds__(SOLVE_BLOCK, 3)
         }
         __syncwarp();
     }
-    for (int r = warp_of() * TILE; r < min(warp_of() * TILE + TILE, own_rows); ++r) {
+    const int first = warp_of() * TILE;
+    for (int r = first; r < min(first + TILE, n_rows); ++r) {
         for (int s = lane_of(); s < side; s += WARP) {
-            panel[(index_t)(first + r) * n + s] = targets[r * ROW_STRIDE + s];
+            to[(index_t)r * n + s] = own[(r - first) * ROW_STRIDE + s];
         }
     }
 }
+
+// The rows below the square at (c, c), divided by its factor. Dynamic shared memory: HEIGHT rows and a square.
+extern "C" __global__ void __launch_bounds__(BLOCK, 2)
+    panel_solve_f64(double* matrices, const double* __restrict__ inverse_pivots, int rows, int n, int c) {
+    MF_DYN_SMEM(double, memory);
+    const int side = min(WIDTH, n - c);
+    const int groups = (rows - c - side + HEIGHT - 1) / HEIGHT;
+    const index_t k = blockIdx.x / groups;
+    const int first = c + side + (int)(blockIdx.x - k * groups) * HEIGHT;
+    const int n_rows = min(HEIGHT, rows - first);
+    double* const panel = matrices + k * rows * n + c;
+    double* const own = panel + (index_t)first * n;
+    fetch_square(panel + (index_t)c * n, inverse_pivots + k * n + c, n, side, memory);
+    const int pieces = side / 2;
+    for (int e = threadIdx.x; e < n_rows * pieces; e += BLOCK) {
+        const int r = e / pieces;
+        const int s = (e - r * pieces) * 2;
+        copy_async(memory + SQUARE_SIZE + r * ROW_STRIDE + s, own + (index_t)r * n + s);
+    }
+    commit_copies();
+    wait_copies<0>();
+    __syncthreads();
+    solve_rows(memory, side, n_rows, own, n);
+}
+
+// ---- inverses ----
+#if MF_HEIGHT == 64 // a square of L^-T on the diagonal then ends where its row of tiles begins
+
+// The upper triangle of V = L^-T, to whitening (count, n, n), and alpha = V z (count, n), z the matrices' last row: the
+// identity divided by L. A block goes along 64 rows of one matrix panel by panel; the longest rows come first. Dynamic
+// shared memory: STAGES stages, which is more than HEIGHT rows and a square.
+extern "C" __global__ void __launch_bounds__(BLOCK, 3)
+    whitening_f64(const double* __restrict__ matrices, const double* __restrict__ inverse_pivots,
+                  double* whitening, double* __restrict__ alpha, index_t count, int rows, int n) {
+    MF_DYN_SMEM(double, memory);
+    const int first = (int)(blockIdx.x / count) * HEIGHT;
+    const index_t k = blockIdx.x % count;
+    const int n_rows = min(HEIGHT, n - first);
+    const double* const matrix = matrices + k * rows * n;
+    double* const own = whitening + k * n * n + (index_t)first * n;
+    const int row = warp_of() / 2 * SIDE + lane_row();
+    const int column = warp_of() % 2 * SIDE + lane_column();
+    double explained = 0.0;
+    for (int c = first; c < n; c += WIDTH) {
+        const int side = min(WIDTH, n - c);
+        Share share = zero_share();
+#pragma unroll
+        for (int e = 0; e < SHARE; ++e) {
+            share.entry[e] = c == first && row + share_row(e) == column + share_column(e) ? 1.0 : 0.0;
+        }
+        subtract_product(share, own + first, n_rows, matrix + (index_t)c * n + first, side, n, c - first,
+                         memory);
+        __syncthreads(); // the rows and the square lie where slices were
+        fetch_square(matrix + (index_t)c * n + c, inverse_pivots + k * n + c, n, side, memory);
+        commit_copies();
+        double* const target = memory + SQUARE_SIZE + row * ROW_STRIDE + column;
+#pragma unroll
+        for (int e = 0; e < SHARE; ++e) {
+            target[share_row(e) * ROW_STRIDE + share_column(e)] = share.entry[e];
+        }
+        wait_copies<0>();
+        __syncthreads();
+        solve_rows(memory, side, n_rows, own + c, n);
+        if (lane_of() < TILE) {
+            const double* const solved = memory + SQUARE_SIZE + (warp_of() * TILE + lane_of()) * ROW_STRIDE;
+            for (int s = 0; s < side; ++s) {
+                explained = fma(solved[s], matrix[(index_t)(rows - 1) * n + c + s], explained);
+            }
+        }
+        __syncthreads(); // these columns are there for the next panel, and their memory is free
+    }
+    const int own_row = warp_of() * TILE + lane_of();
+    if (lane_of() < TILE && own_row < n_rows) {
+        alpha[k * n + first + own_row] = explained;
+    }
+}
+
+// The lower triangles of C^-1 = V V' in place of the factors. A block has 64 x 64 entries. Dynamic shared memory: STAGES
+// stages.
+extern "C" __global__ void __launch_bounds__(BLOCK, 3)
+    inverse_f64(const double* __restrict__ whitening, double* __restrict__ matrices, int rows, int n) {
+    MF_DYN_SMEM(double, memory);
+    const index_t squares = lower_index((n + WIDTH - 1) / WIDTH, 0);
+    const index_t k = blockIdx.x / squares;
+    const index_t place = blockIdx.x - k * squares;
+    const int i = (int)lower_row(place);
+    const int first_row = i * HEIGHT;
+    const int first_column = (int)(place - lower_index(i, 0)) * WIDTH;
+    const double* const v = whitening + k * n * n + first_row;
+    Share share = zero_share();
+    subtract_product(share, v + (index_t)first_row * n, n - first_row, v + (index_t)first_column * n,
+                     n - first_column, n, n - first_row, memory);
+    const int row = first_row + warp_of() / 2 * SIDE + lane_row();
+    const int column = first_column + warp_of() % 2 * SIDE + lane_column();
+    double* const entries = matrices + (k * rows + row) * n + column;
+#pragma unroll
+    for (int e = 0; e < SHARE; ++e) {
+        if (row + share_row(e) < n && column + share_column(e) < n) {
+            entries[share_row(e) * n + share_column(e)] = -share.entry[e];
+        }
+    }
+}
+
+#endif
 
 // ---- the value ----
 constexpr int VALUE_BLOCK = 256;

@@ -256,7 +256,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 // The covariances of count mixtures to the lower triangles of matrices (count, rows, n), the matrix padded by a unit
 // diagonal to n rows and columns; row n, the last, is y. Mixture start + k is shifted by shifts[k]. A block has a square
 // of 64 x 64 entries on or below the diagonal.
-extern "C" __global__ void __launch_bounds__(BLOCK, 2)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int BLOCKS = 1; // of a multiprocessor: two would spill 48 bytes
+#else
+constexpr int BLOCKS = 2; // of a multiprocessor: at most 128 registers a thread
+#endif
+extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS)
     covariance_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                    const index_t* __restrict__ offsets, const double* __restrict__ points,
                    const double* __restrict__ tables, const double* __restrict__ y,

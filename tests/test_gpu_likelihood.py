@@ -246,6 +246,36 @@ def test_chunks_leave_the_bits(door: ModuleType, rng: np.random.Generator, regim
         run(door, batch, X, y, 0.1, limits, grad=True, max_bytes=each + 16 * 40 * 5 - 1)
 
 
+@pytest.mark.parametrize("n_points", [129, 200])
+def test_a_batch_and_a_card_leave_the_bits(
+    door: ModuleType, card: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, n_points: int
+) -> None:
+    """Blocks of threads are taller where there are enough of them for the card's multiprocessors."""
+    from maskerade_fast.backends import cpu
+
+    batch = ragged(rng, [2, 1, 3], 1)
+    X, y = rng.uniform(-9, 9, size=(n_points, 1)), rng.normal(size=n_points)
+    limits, blocked = regimes(door, "blocked"), door._blocked
+    load, heights = blocked.load, []
+    low = run(door, batch, X, y, 0.1, limits, grad=True)
+    monkeypatch.setattr(blocked, "device_limits", lambda: door.device_limits()._replace(multiprocessors=1))
+    monkeypatch.setattr(blocked, "load", lambda *args, **defines: heights.append(defines) or load(*args, **defines))
+    tall = run(door, batch, X, y, 0.1, limits, grad=True)
+    assert {defines["MF_HEIGHT"] for defines in heights} == {64, 128}
+    alone = run(door, batch[2:], X, y, 0.1, limits, grad=True)
+    assert_array_equal(tall[0], low[0])
+    assert_array_equal(alone[0], low[0][2:])
+    for one, two, three in zip(low[3][:3], tall[3][:3], alone[3][:3], strict=True):
+        assert_array_equal(one, two)
+        assert_array_equal(one[3:], three)
+    flat = [np.concatenate([m[k] for m in batch]) for k in range(3)]
+    options: dict[str, Any] = {"per_axis": False, "jitter": 0.0, "max_bytes": None}
+    expected = cpu.log_likelihood(np.array([0, 2, 3, 6]), *flat, X, y, np.array([[0.1]]), grad=True, **options)
+    assert_allclose(low[0], expected[0], rtol=1e-12)
+    for one, other in zip(low[3], expected[3] or [], strict=True):
+        assert_allclose(one, other, rtol=0.0, atol=1e-9 * np.abs(other).max())
+
+
 def test_memory_without_a_bound(door: ModuleType, emulated: Any, rng: np.random.Generator) -> None:
     emulated.cupy.cuda.Device.mem_info = property(lambda self: (1000, 80 * 10**9))
     try:
@@ -329,6 +359,19 @@ def test_cholesky(emulated: Any, card: int, rng: np.random.Generator, n: int) ->
         assert_array_equal(np.triu(lower, 1), 0.0)
         assert_array_equal(info, 0)
         assert_array_equal(shift, 0.0)
+
+
+def test_cholesky_of_a_matrix_near_singular(emulated: Any) -> None:
+    """Its pivots fall to 1e-12: rows divided by explicit inverses of the squares would leave 100 times the residual."""
+    import cupy
+
+    from maskerade_fast.backends.gpu.cholesky import cholesky
+
+    lags = np.subtract.outer(np.linspace(0.0, 1.0, 150), np.linspace(0.0, 1.0, 150))
+    matrix = np.exp(-2.0 * lags**2) + 1e-12 * np.eye(150)
+    lower, info, _ = (a.get()[0] for a in cholesky(cupy.asarray(matrix[None])))
+    assert info == 0
+    assert_allclose(lower @ lower.T, matrix, rtol=0.0, atol=20 * EPS)
 
 
 def test_cholesky_fails_and_is_repaired_alone(emulated: Any, rng: np.random.Generator) -> None:

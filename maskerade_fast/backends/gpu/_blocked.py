@@ -13,16 +13,14 @@ import cupy
 import numpy as np
 
 from ..._checks import Array
-from ._loader import device_limits, load
+from ._loader import Kernel, device_limits, load
 from ._mixtures import tile_defines
 
 # As in kernels/cholesky.cu
 TILE = 16
 PANEL = 64
-SOLVE_ROWS = 64
-HEIGHTS = (128, 64)  # rows of a panel that one block updates, by preference
+TALL, LOW = 128, 64  # rows of a panel that one block updates
 STAGES, SLICE_STRIDE = 3, 20
-SOLVE_BYTES = 8 * (10 * TILE * 18 + SOLVE_ROWS * (PANEL + 2) + PANEL)
 
 WIDTH = 256  # columns of a block: its panels have little to read, and a product still spreads over the card
 RETRIES = 3  # diagonal shifts tried: 1e-4, 1e-2 and 1 times the largest allowed
@@ -65,7 +63,7 @@ def factor(matrices: Array, bounds: Array, width: int) -> Factors:
     count, rows, n = matrices.shape
     info = cupy.zeros(count, dtype=np.int32)
     inverse_pivots: Array = cupy.empty((count, n))
-    solve = load("cholesky", "panel_solve_f64", MF_HEIGHT=HEIGHTS[-1], **tile_defines())
+    solve = _kernel("panel_solve_f64", LOW)
     for c in range(0, n, PANEL):
         block = c - c % width
         if c == block:  # the whole block by all columns before it
@@ -75,8 +73,8 @@ def factor(matrices: Array, bounds: Array, width: int) -> Factors:
         below = rows - min(c + PANEL, n)
         if below:
             sizes = (np.int32(rows), np.int32(n), np.int32(c))
-            grid = (count * -(-below // SOLVE_ROWS),)
-            solve(grid, (SOLVE_ROWS // TILE * 32,), (matrices, inverse_pivots, *sizes), shared_mem=SOLVE_BYTES)
+            args = (matrices, inverse_pivots, *sizes)
+            solve((count * -(-below // LOW),), (2 * LOW,), args, shared_mem=stage_bytes(LOW))
     return Factors(matrices, inverse_pivots, info)
 
 
@@ -85,27 +83,22 @@ def _update(matrices: Array, bounds: Array, info: Array, inverse_pivots: Array, 
     count, rows, n = matrices.shape
     limits = device_limits()
 
-    def blocks(height: int) -> int:
-        return count * (-(-(rows - c) // height) * -(-width // PANEL) if c > first else 1)
+    def blocks(height: int) -> int:  # before the first panel only the squares are worked on
+        return int(count * (-(-(rows - c) // height) * -(-width // PANEL) if c > first else 1))
 
-    height = next(
-        h
-        for h in HEIGHTS
-        if h == HEIGHTS[-1] or (stage_bytes(h) <= limits.shared_bytes and blocks(h) >= 2 * limits.multiprocessors)
-    )
-    load("cholesky", "panel_update_f64", MF_HEIGHT=height, **tile_defines())(
-        (blocks(height),),
-        (2 * height,),
-        (
-            *(matrices, bounds, info, inverse_pivots, np.int64(count)),
-            *(np.int32(k) for k in (rows, n, c, width, first)),
-        ),
-        shared_mem=stage_bytes(height),
-    )
+    tall = stage_bytes(TALL) <= limits.shared_bytes and blocks(TALL) >= 2 * limits.multiprocessors
+    height = TALL if tall else LOW
+    sizes = (np.int32(k) for k in (rows, n, c, width, first))
+    args = (matrices, bounds, info, inverse_pivots, np.int64(count), *sizes)
+    _kernel("panel_update_f64", height)((blocks(height),), (2 * height,), args, shared_mem=stage_bytes(height))
+
+
+def _kernel(entry: str, height: int) -> Kernel:
+    return load("cholesky", entry, MF_HEIGHT=height, **tile_defines())
 
 
 def stage_bytes(height: int) -> int:
-    """Dynamic shared memory of panel_update_f64."""
+    """Dynamic shared memory of blocks of `height` rows: slices of products, or rows and a square, which need less."""
     return 8 * STAGES * (height + PANEL) * SLICE_STRIDE
 
 
@@ -113,9 +106,21 @@ def half_values(factors: Factors, n_points: int) -> Array:
     """Sum of z^2 / 2 + log L_ii for each matrix, where its last row is z = L^-1 y."""
     count, rows, n = factors.matrices.shape
     half: Array = cupy.empty(count)
-    load("cholesky", "factor_value_f64", MF_HEIGHT=HEIGHTS[-1], **tile_defines())(
-        (count,),
-        (256,),
-        (factors.matrices, factors.inverse_pivots, half, *(np.int32(k) for k in (rows, n, n_points))),
-    )
+    args = (factors.matrices, factors.inverse_pivots, half, *(np.int32(k) for k in (rows, n, n_points)))
+    _kernel("factor_value_f64", LOW)((count,), (256,), args)
     return half
+
+
+def invert(factors: Factors) -> Array:
+    """Put the lower triangles of C^-1 in place of the factors; returns alpha = C^-1 y (count, n), from the last row."""
+    matrices = factors.matrices
+    count, rows, n = matrices.shape
+    side = -(-n // LOW)
+    alpha: Array = cupy.empty((count, n))
+    whitening: Array = cupy.empty((count, n, n))
+    sizes = (np.int32(rows), np.int32(n))
+    args = (matrices, factors.inverse_pivots, whitening, alpha, np.int64(count), *sizes)
+    _kernel("whitening_f64", LOW)((count * side,), (2 * LOW,), args, shared_mem=stage_bytes(LOW))
+    squares = count * (side * (side + 1) // 2)
+    _kernel("inverse_f64", LOW)((squares,), (2 * LOW,), (whitening, matrices, *sizes), shared_mem=stage_bytes(LOW))
+    return alpha

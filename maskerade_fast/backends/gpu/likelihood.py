@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
-from cupyx.scipy.linalg import solve_triangular
 
 from ..._checks import Array
 from ...backends import to_host
@@ -218,7 +217,7 @@ def way_of(n_points: int, limits: Regimes, grad: bool) -> tuple[int, Any]:
     if n_points <= limits.panels:
         return 8 * (-(-n_points // TILE) * TILE) ** 2, run_panels
     n = _blocked.padded(n_points)
-    return 8 * n * (n + 2) + (3 * 8 * n**2 if grad else 0), run_blocked
+    return 8 * n * (n + 2) + (8 * n * (n + 1) if grad else 0), run_blocked
 
 
 def run_small(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
@@ -287,22 +286,19 @@ def _blocked_attempt(
     results.info[start:stop] = factors.info
     results.shift[start:stop] = shift
     codes = to_host(factors.info)
-    if problem.grad:
+    if problem.grad and not codes.all():
         first = problem.mixtures.edges[start]
+        alpha = _blocked.invert(factors)
         for b in np.flatnonzero(codes == 0):
             skip = int(problem.mixtures.edges[start + b] - first)
-            _gradient(problem, inputs[4][skip:], matrices[b], start + int(b), results)
+            _gradient(problem, inputs[4][skip:], alpha[b], matrices[b, :n], start + int(b), results)
     return codes
 
 
-def _gradient(problem: Problem, tables: Array, factor: Array, mixture: int, results: Results) -> None:
-    """Gradient of one mixture from its factor: C^-1 = W' W with W = L^-1, then a pass over the pairs."""
+def _gradient(problem: Problem, tables: Array, alpha: Array, inverse: Array, mixture: int, results: Results) -> None:
+    """Gradient of one mixture from alpha (n,) and the lower triangle of C^-1 (n, n): a pass over the pairs."""
     n_dims, n_points = problem.points.shape
-    n = _blocked.padded(n_points)
     m = problem.mixtures
-    whitening = solve_triangular(factor[:n], cupy.eye(n), lower=True)
-    alpha = cupy.ascontiguousarray(factor[n] @ whitening)
-    inverse = cupy.ascontiguousarray(whitening.T @ whitening)
     own = 0.5 * (alpha * alpha - cupy.diagonal(inverse))[:n_points]
     trace = own.sum(keepdims=True)
     results.gradients[3][mixture] = own if problem.noise.shape[1] > 1 else trace
@@ -318,7 +314,7 @@ def _gradient(problem: Problem, tables: Array, factor: Array, mixture: int, resu
         (BLOCK,),
         (
             *(*batch, problem.points, tables, alpha, inverse, sums, np.int64(mixture)),
-            *(np.int32(k) for k in (n_points, n_dims, n)),
+            *(np.int32(k) for k in (n_points, n_dims, len(inverse))),
         ),
     )
     m.kernel("likelihood", "gradient_total_f64", **problem.defines)(
