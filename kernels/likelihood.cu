@@ -253,8 +253,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 }
 
 // ---- any size ----
-// The covariances of count mixtures to the lower triangles of matrices (count, rows, n), the matrix padded by a unit
-// diagonal to n rows and columns; row n, the last, is y. Mixture start + k is shifted by shifts[k]. A block has a square
+// The covariances of count mixtures to the lower triangles of matrices (count, rows, n), the matrix padded to n rows
+// and columns by a diagonal that no bound of pivots exceeds; row n, the last, is y. Mixture start + k is shifted by shifts[k]. A block has a square
 // of 64 x 64 entries on or below the diagonal.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 constexpr int BLOCKS = 1; // of a multiprocessor: two would spill 48 bytes
@@ -297,7 +297,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS)
             const int r = row + GAP * a;
             const int s = column + GAP * c;
             if (r < n && s <= r) {
-                matrix[(index_t)r * n + s] = covariance_entry(p, r, s, entry[a][c], shifts[k]);
+                const bool beyond = r == s && r >= n_points;
+                matrix[(index_t)r * n + s] = beyond ? fmax(p.largest_diagonal, 1.0)
+                                                    : covariance_entry(p, r, s, entry[a][c], shifts[k]);
             }
         }
     }

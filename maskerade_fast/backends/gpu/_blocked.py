@@ -38,7 +38,7 @@ class Factors(NamedTuple):
 
 
 def padded(n_points: int) -> int:
-    """Rows of a matrix with its padding, which has a unit diagonal."""
+    """Rows of a matrix with its padding: a diagonal that no bound of pivots exceeds."""
     return -(-n_points // TILE) * TILE
 
 

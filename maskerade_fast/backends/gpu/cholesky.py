@@ -84,10 +84,9 @@ def _factor_slice(given: Array, shift: Array, width: int, out: Array) -> Array:
 
     matrices: Array = cupy.zeros((count, n, n))
     matrices[:, :n_points, :n_points] = given
-    diagonal = cupy.arange(n)
-    matrices[:, diagonal, diagonal] = cupy.where(
-        diagonal < n_points, matrices[:, diagonal, diagonal] + shift[:, None], 1.0
-    )
+    own, beyond = cupy.arange(n_points), cupy.arange(n_points, n)
+    matrices[:, own, own] += shift[:, None]
+    matrices[:, beyond, beyond] = cupy.maximum(largest, 1.0)[:, None]
     factors = factor(matrices, n_points * EPS * largest, width)
     out[...] = cupy.tril(matrices[:, :n_points, :n_points])
     return factors.info

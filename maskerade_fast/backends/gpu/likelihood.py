@@ -42,7 +42,10 @@ SQUARE = 64  # entries a side that one block of covariance_f64 has
 SLICE_TILES = 32  # 16 x 16 tiles of pairs in a slice of the gradient
 MOST_AXES = 8  # whose sums one pass over the pairs collects
 STATIC_BYTES = 4096  # more than the kernels' static shared memory
-LARGEST_PANEL = 704  # points from which one block a matrix is too slow, whatever fits
+# Points from which one block a matrix is too slow, whatever fits: the blocked way fills the card with few matrices,
+# too, and its products soon outweigh its launches. But its gradients take launches for each matrix.
+LARGEST_PANEL = 320
+LARGEST_PANEL_GRADIENT = 704
 
 
 class Regimes(NamedTuple):
@@ -206,7 +209,8 @@ def regimes_of(shared_bytes: int, n_dims: int, grad: bool) -> Regimes:
     """The regimes of a card whose blocks may have `shared_bytes`."""
     dynamic = shared_bytes - STATIC_BYTES
     small = max(n for n in range(0, 1024, TILE) if small_bytes(n, grad) <= dynamic)
-    panels = max(n for n in range(0, LARGEST_PANEL + 1, TILE) if panel_bytes(n, grad) <= dynamic)
+    largest = LARGEST_PANEL_GRADIENT if grad else LARGEST_PANEL
+    panels = max(n for n in range(0, largest + 1, TILE) if panel_bytes(n, grad) <= dynamic)
     return Regimes(small, panels)
 
 
@@ -286,23 +290,30 @@ def _blocked_attempt(
     results.info[start:stop] = factors.info
     results.shift[start:stop] = shift
     codes = to_host(factors.info)
-    if problem.grad and not codes.all():
-        first = problem.mixtures.edges[start]
+    good = np.flatnonzero(codes == 0).tolist() if problem.grad else []
+    if good:
         alpha = _blocked.invert(factors)
-        for b in np.flatnonzero(codes == 0):
-            skip = int(problem.mixtures.edges[start + b] - first)
-            _gradient(problem, inputs[4][skip:], alpha[b], matrices[b, :n], start + int(b), results)
+        diagonal = cupy.diagonal(matrices, axis1=1, axis2=2)
+        own = 0.5 * (alpha * alpha - diagonal)[:, :n_points]
+        trace = own.sum(axis=1, keepdims=True)
+        by_mixture = own if problem.noise.shape[1] > 1 else trace
+        first = problem.mixtures.edges[start]
+        for b in good:
+            results.gradients[3][start + b] = by_mixture[b]
+            tables = inputs[4][int(problem.mixtures.edges[start + b] - first) :]
+            _gradient(problem, tables, alpha[b], matrices[b, :n], trace[b], start + b, results)
     return codes
 
 
-def _gradient(problem: Problem, tables: Array, alpha: Array, inverse: Array, mixture: int, results: Results) -> None:
-    """Gradient of one mixture from alpha (n,) and the lower triangle of C^-1 (n, n): a pass over the pairs."""
+def _gradient(
+    problem: Problem, tables: Array, alpha: Array, inverse: Array, trace: Array, mixture: int, results: Results
+) -> None:
+    """Gradient of one mixture from alpha (n,) and the lower triangle of C^-1 (n, n): a pass over the pairs.
+
+    `trace` is that of G, in an array.
+    """
     n_dims, n_points = problem.points.shape
     m = problem.mixtures
-    own = 0.5 * (alpha * alpha - cupy.diagonal(inverse))[:n_points]
-    trace = own.sum(keepdims=True)
-    results.gradients[3][mixture] = own if problem.noise.shape[1] > 1 else trace
-
     n_tiles = -(-n_points // TILE)
     n_slices = -(-(n_tiles * (n_tiles + 1) // 2) // SLICE_TILES)
     n_components = int(m.edges[mixture + 1] - m.edges[mixture])
