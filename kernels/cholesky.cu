@@ -1,111 +1,447 @@
-// Cholesky factors of any size, by block columns that the host goes through (backends/gpu/_blocked.py): it subtracts
-// what earlier blocks explain, these kernels factor the block by panels of 32 columns. A block column is an array
-// (count, rows, width) for a batch of `count` matrices, its first `width` rows being the square on the diagonal; rows is a
-// multiple of 16, width of 32.
-// variants: MF_NO_MMA=,1
+// Cholesky factors of any size for a batch of `count` matrices (count, rows, n) that advance together, left-looking by
+// panels of 64 columns. n is a multiple of 16; rows below the first n ride along: where there is a row of y, it becomes
+// L^-1 y. Upper triangles are neither read nor kept. For each panel (backends/gpu/_blocked.py):
+//     panel_update    subtracts what earlier columns explain; one block goes on to factor the square on the diagonal
+//     panel_solve     divides the rows below by that factor
+// whitening and inverse go on to C^-1.
+// An entry's sums run over the columns in an order that its place and the host's `k0` fix: its bits depend neither on
+// other matrices nor on MF_HEIGHT.
+//
+// MF_HEIGHT: rows of a panel that one block updates. 128 needs fewer bytes for a product, 64 makes more blocks.
+// variants: MF_HEIGHT=64,128 MF_NO_MMA=,1
 #include "cholesky.cuh"
 
-constexpr int BLOCK = 256;
+#ifndef MF_HEIGHT
+#define MF_HEIGHT 64
+#endif
+
+constexpr int WIDTH = 64; // columns of a panel
+constexpr int HEIGHT = MF_HEIGHT;
+constexpr int SIDE = 32; // of what a warp computes
+constexpr int BLOCK = HEIGHT / SIDE * (WIDTH / SIDE) * WARP;
 constexpr int WARPS = BLOCK / WARP;
 
-// Panel at column c > 0, rows from c: subtracts what the block's earlier columns explain. A warp has 16 rows.
-extern "C" __global__ void __launch_bounds__(BLOCK, 2)
-    panel_update_f64(double* blocks, index_t count, int rows, int width, int c) {
-    const int n_tiles = (rows - c) / TILE;
-    const int groups = (n_tiles + WARPS - 1) / WARPS;
-    const index_t k = blockIdx.x / groups;
-    const int i = (int)(blockIdx.x - k * groups) * WARPS + warp_of();
-    if (i >= n_tiles) {
-        return;
+// ---- products ----
+constexpr int SLICE = 16;               // columns of both factors in shared memory at a time
+constexpr int SLICE_STRIDE = SLICE + 4; // fragments of 8 rows by 4 columns then meet all banks once
+constexpr int STAGES = 3;               // slices in shared memory: one in use, the others on their way
+constexpr int LEFT_SIZE = HEIGHT * SLICE_STRIDE;
+constexpr int STAGE_SIZE = LEFT_SIZE + WIDTH * SLICE_STRIDE;
+
+// 32 x 32 entries in the registers of a warp, 32 a lane. As in a Tile, tensor instructions fix which lane has which;
+// without them a lane has 4 rows by 8 columns.
+constexpr int SHARE = SIDE * SIDE / WARP;
+struct Share {
+    double entry[SHARE];
+};
+
+__device__ __forceinline__ Share zero_share() {
+    Share share;
+#pragma unroll
+    for (int e = 0; e < SHARE; ++e) {
+        share.entry[e] = 0.0;
     }
-    double* const panel = blocks + k * rows * width + (index_t)c * width;
-    double* const left = panel + (index_t)i * TILE * width;
-    Tile first = load_tile(left + c, width);
-    Tile second = load_tile(left + c + TILE, width);
-    for (int m = 0; m < c; m += TILE) {
-        multiply<-1, false, false>(first, left + m, width, panel + m, width);
-        multiply<-1, false, false>(second, left + m, width, panel + TILE * width + m, width);
-    }
-    store_tile(first, left + c, width);
-    store_tile(second, left + c + TILE, width);
+    return share;
 }
 
-// One warp a matrix: factors the 32 x 32 square at (c, c). `bounds` (count,) are the pivots' lower bounds, `column` the
-// number of column c in the whole matrix, info (count,) as factor_tile's `bad`, inverse_pivots (count, width).
-extern "C" __global__ void __launch_bounds__(WARP)
-    panel_diagonal_f64(double* blocks, const double* __restrict__ bounds, int* __restrict__ info,
-                       double* inverse_pivots, int rows, int width, int c, int column) {
-    const index_t k = blockIdx.x;
-    double* const corner = blocks + (k * rows + c) * width + c;
-    double* const below = corner + (index_t)TILE * width;
-    double* const inverses = inverse_pivots + k * width + c;
-    factor_tile(corner, width, bounds[k], column, info + k, inverses, nullptr);
-    __syncwarp();
-    if (lane_of() < TILE) {
-        solve_row(below + (index_t)lane_of() * width, corner, width, inverses, nullptr, 0.0);
-    }
-    __syncwarp();
-    Tile tile = load_tile(below + TILE, width);
-    multiply<-1, false, false>(tile, below, width, below, width);
-    store_tile(tile, below + TILE, width);
-    __syncwarp();
-    factor_tile(below + TILE, width, bounds[k], column + TILE, info + k, inverses + TILE, nullptr);
+__device__ __forceinline__ int lane_row() {
+#ifdef MF_HAVE_MMA
+    return lane_of() / 4;
+#else
+    return lane_of() / 4 * 4;
+#endif
 }
 
-// Rows below the square at (c, c), one a thread: divided by its factor.
-extern "C" __global__ void __launch_bounds__(BLOCK, 2)
-    panel_solve_f64(double* blocks, const double* __restrict__ inverse_pivots, int rows, int width, int c) {
-    MF_SHARED(double, square, PANEL* PANEL_STRIDE);
-    MF_SHARED(double, inverses, PANEL);
-    const int below = rows - c - PANEL;
-    const int groups = (below + BLOCK - 1) / BLOCK;
-    const index_t k = blockIdx.x / groups;
-    const int row = (int)(blockIdx.x - k * groups) * BLOCK + threadIdx.x;
-    double* const panel = blocks + (k * rows + c) * width + c;
-    for (int e = threadIdx.x; e < PANEL * PANEL; e += BLOCK) {
-        square[e / PANEL * PANEL_STRIDE + e % PANEL] = panel[(index_t)(e / PANEL) * width + e % PANEL];
-    }
-    if (threadIdx.x < PANEL) {
-        inverses[threadIdx.x] = inverse_pivots[k * width + c + threadIdx.x];
-    }
-    __syncthreads();
-    if (row >= below) {
-        return;
-    }
-    double* const own = panel + (index_t)(PANEL + row) * width;
-    double a[PANEL];
+__device__ __forceinline__ int lane_column() {
+    return lane_of() % 4 * 2;
+}
+
+// Entry e's place from the lane's first; entries 2 e and 2 e + 1 are neighbours in a row.
+constexpr __device__ int share_row(int e) {
+#ifdef MF_HAVE_MMA
+    return e / 16 * 16 + e / 2 % 2 * 8;
+#else
+    return e / 8;
+#endif
+}
+
+constexpr __device__ int share_column(int e) {
+#ifdef MF_HAVE_MMA
+    return e / 4 % 4 * 8 + e % 2;
+#else
+    return e / 2 % 4 * 8 + e % 2;
+#endif
+}
+
+// share(m, n) -= sum_k a(m, k) b(n, k) over the slice that rows `a` and `b` hold
+__device__ __forceinline__ void subtract_slice(Share& share, const double* a, const double* b) {
+#ifdef MF_HAVE_MMA
+    const int place = lane_of() / 4 * SLICE_STRIDE + lane_of() % 4;
+#pragma unroll 1
+    for (int k = 0; k < SLICE; k += 8) {
+        double left[2][4];
+        double right[4][2];
 #pragma unroll
-    for (int m = 0; m < PANEL; ++m) {
-        a[m] = own[m];
+        for (int f = 0; f < 8; ++f) {
+            left[f / 4][f % 4] = -a[place + (f / 4 * 16 + f % 2 * 8) * SLICE_STRIDE + k + f / 2 % 2 * 4];
+            right[f / 2][f % 2] = b[place + f / 2 * 8 * SLICE_STRIDE + k + f % 2 * 4];
+        }
+#pragma unroll
+        for (int f = 0; f < 8; ++f) {
+            mma_16x8x8(share.entry + f * 4, left[f / 4], right[f % 4]);
+        }
     }
+#else
+#pragma unroll 1
+    for (int k = 0; k < SLICE; ++k) {
+        double right[8];
 #pragma unroll
-    for (int m = 0; m < PANEL; ++m) {
-        a[m] *= inverses[m];
+        for (int j = 0; j < 8; ++j) {
+            right[j] = b[(lane_column() + share_column(j)) * SLICE_STRIDE + k];
+        }
 #pragma unroll
-        for (int v = 0; v < PANEL; ++v) {
-            if (v > m) {
-                a[v] = fma(-a[m], square[v * PANEL_STRIDE + m], a[v]);
+        for (int i = 0; i < 4; ++i) {
+            const double left = -a[(lane_row() + i) * SLICE_STRIDE + k];
+#pragma unroll
+            for (int j = 0; j < 8; ++j) {
+                share.entry[i * 8 + j] = fma(left, right[j], share.entry[i * 8 + j]);
             }
         }
     }
+#endif
+}
+
+// Sends for one slice of ROWS rows of row stride n, of which `rows` exist; the others keep what they had.
+template <int ROWS>
+__device__ __forceinline__ void fetch_rows(const double* from, int rows, int n, double* to) {
+    constexpr int PIECES = SLICE / 2; // of 16 bytes in a row
+    constexpr int STEP = BLOCK / PIECES;
+    const int row = threadIdx.x / PIECES;
+    const int piece = threadIdx.x % PIECES * 2;
+    from += (index_t)row * n + piece;
+    to += row * SLICE_STRIDE + piece;
 #pragma unroll
-    for (int m = 0; m < PANEL; ++m) {
-        own[m] = a[m];
+    for (int r = 0; r < ROWS; r += STEP) {
+        if (row + r < rows) {
+            copy_async(to + r * SLICE_STRIDE, from);
+        }
+        from += STEP * n;
     }
 }
 
-// half[k] += sum of z^2 / 2 + log L_ii over the block's columns; z = L^-1 y is row y_row. One warp a matrix.
-extern "C" __global__ void __launch_bounds__(WARP)
-    block_value_f64(const double* __restrict__ blocks, const double* __restrict__ inverse_pivots,
-                    double* __restrict__ half, int rows, int width, int y_row) {
-    const index_t k = blockIdx.x;
-    const double* const z = blocks + (k * rows + y_row) * width;
-    double total = 0.0;
-    for (int i = lane_of(); i < width; i += WARP) {
-        total += 0.5 * z[i] * z[i] - log(inverse_pivots[k * width + i]);
+// Subtracts this warp's share of left right' over `columns` columns, a multiple of SLICE. All of the block takes part, warps
+// two by two along the columns. `memory` is shared memory for STAGES stages.
+__device__ __forceinline__ void subtract_product(Share& share, const double* left, int left_rows,
+                                                 const double* right, int right_rows, int n, int columns,
+                                                 double* memory) {
+    const int slices = columns / SLICE;
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; ++s) {
+        if (s < slices) {
+            fetch_rows<HEIGHT>(left + s * SLICE, left_rows, n, memory + s * STAGE_SIZE);
+            fetch_rows<WIDTH>(right + s * SLICE, right_rows, n, memory + s * STAGE_SIZE + LEFT_SIZE);
+        }
+        commit_copies();
     }
-    total = warp_sum(total);
-    if (lane_of() == 0) {
-        half[k] += total;
+    const double* const a = memory + warp_of() / 2 * SIDE * SLICE_STRIDE;
+    const double* const b = memory + LEFT_SIZE + warp_of() % 2 * SIDE * SLICE_STRIDE;
+#pragma unroll 1
+    for (int s = 0; s < slices; ++s) {
+        wait_copies<STAGES - 2>();
+        __syncthreads(); // slice s has come for all, and slice s - 1, whose place the next one takes, is used up
+        const int next = s + STAGES - 1;
+        if (next < slices) {
+            double* const stage = memory + next % STAGES * STAGE_SIZE;
+            fetch_rows<HEIGHT>(left + next * SLICE, left_rows, n, stage);
+            fetch_rows<WIDTH>(right + next * SLICE, right_rows, n, stage + LEFT_SIZE);
+        }
+        commit_copies();
+        subtract_slice(share, a + s % STAGES * STAGE_SIZE, b + s % STAGES * STAGE_SIZE);
+    }
+}
+
+// ---- panels ----
+constexpr int ROW_STRIDE = WIDTH + 2; // of a panel's rows in shared memory, as PADDED
+
+// The block factors n_tiles tiles a side of a square. Warp 0 takes the next diagonal tile and factors it while the others
+// finish. The caller puts a barrier before; one has passed after.
+__device__ __forceinline__ void factor_square(double* square, int n_tiles, double bound, int column, int* bad,
+                                              double* inverses) {
+    const DenseTiles tiles = {square, ROW_STRIDE};
+    if (warp_of() == 0) {
+        factor_tile(square, ROW_STRIDE, bound, column, bad, inverses, nullptr);
+    }
+    for (int k = 0;; ++k) {
+        __syncthreads();
+        const int left = n_tiles - k - 1;
+        if (left == 0) {
+            return;
+        }
+        if (threadIdx.x < left * TILE) {
+            solve_row(tiles.at(k + 1, k) + threadIdx.x * ROW_STRIDE, tiles.at(k, k), ROW_STRIDE,
+                      inverses + k * TILE, nullptr, 0.0);
+        }
+        __syncthreads();
+        for (int e = warp_of(); e < (int)lower_index(left, 0); e += warp_of() == 0 ? BLOCK : WARPS - 1) {
+            const int i = k + 1 + (int)lower_row(e);
+            const int j = k + 1 + e - (int)lower_index(i - k - 1, 0);
+            Tile tile = load_tile(tiles.at(i, j), ROW_STRIDE);
+            multiply<-1, false, false>(tile, tiles.at(i, k), ROW_STRIDE, tiles.at(j, k), ROW_STRIDE);
+            store_tile(tile, tiles.at(i, j), ROW_STRIDE);
+        }
+        if (warp_of() == 0) {
+            __syncwarp();
+            factor_tile(tiles.at(k + 1, k + 1), ROW_STRIDE, bound, column + (k + 1) * TILE, bad,
+                        inverses + (k + 1) * TILE, nullptr);
+        }
+    }
+}
+
+// Columns c to c + width: subtracts what columns k0 to c explain, then factors the panel at c. `width` is a multiple of 64,
+// or ends the matrix. `bounds` (count,) are the pivots' lower bounds, info (count,) as factor_tile's `bad`,
+// inverse_pivots (count, n). Dynamic shared memory: STAGES stages.
+extern "C" __global__ void __launch_bounds__(BLOCK, HEIGHT == 64 ? 3 : 2)
+    panel_update_f64(double* matrices, const double* __restrict__ bounds, int* __restrict__ info,
+                     double* __restrict__ inverse_pivots, index_t count, int rows, int n, int c, int width,
+                     int k0) {
+    MF_DYN_SMEM(double, memory);
+    const int across = (width + WIDTH - 1) / WIDTH;
+    const int places = (rows - c + HEIGHT - 1) / HEIGHT * across;
+    // First the blocks with the diagonal squares, which take longest; then, matrix by matrix, the others
+    const bool corner = blockIdx.x < count;
+    const index_t rest = blockIdx.x - count;
+    const index_t k = corner ? blockIdx.x : rest / (places - 1);
+    const int place = corner ? 0 : 1 + (int)(rest - k * (places - 1));
+    const int first_row = c + place / across * HEIGHT;
+    const int first_column = c + place % across * WIDTH;
+    if (first_row + HEIGHT <= first_column || (k0 == c && !corner)) {
+        return; // above the diagonal, or nothing to subtract
+    }
+    double* const matrix = matrices + k * rows * n;
+    const int row = first_row + warp_of() / 2 * SIDE + lane_row();
+    const int column = first_column + warp_of() % 2 * SIDE + lane_column();
+    double* const entries = matrix + (index_t)row * n + column;
+    Share share = zero_share();
+#pragma unroll
+    for (int e = 0; e < SHARE; e += 2) {
+        const double2* const pair =
+            reinterpret_cast<const double2*>(entries + share_row(e) * n + share_column(e));
+        if (row + share_row(e) < rows && column + share_column(e) < n) {
+            share.entry[e] = pair->x;
+            share.entry[e + 1] = pair->y;
+        }
+    }
+    subtract_product(share, matrix + (index_t)first_row * n + k0, rows - first_row,
+                     matrix + (index_t)first_column * n + k0, rows - first_column, n, c - k0, memory);
+    const bool in_square = corner && warp_of() < WIDTH / SIDE * (WIDTH / SIDE);
+    if (!in_square) {
+#pragma unroll
+        for (int e = 0; e < SHARE; e += 2) {
+            if (row + share_row(e) < rows && column + share_column(e) < n) {
+                *reinterpret_cast<double2*>(entries + share_row(e) * n
+                                            + share_column(e)) = {share.entry[e], share.entry[e + 1]};
+            }
+        }
+    }
+    if (!corner) {
+        return;
+    }
+    __syncthreads(); // the square lies where slices were
+    if (in_square) {
+        double* const own = memory + (row - c) * ROW_STRIDE + column - c;
+#pragma unroll
+        for (int e = 0; e < SHARE; ++e) {
+            own[share_row(e) * ROW_STRIDE + share_column(e)] = share.entry[e];
+        }
+    }
+    __syncthreads();
+    const int side = min(WIDTH, n - c);
+    double* const inverses = memory + WIDTH * ROW_STRIDE;
+    factor_square(memory, side / TILE, bounds[k], c, info + k, inverses);
+    if (threadIdx.x < side) {
+        inverse_pivots[k * n + c + threadIdx.x] = inverses[threadIdx.x];
+    }
+    // Rows from `side` on ride along
+    for (int e = threadIdx.x; e < min(WIDTH, rows - c) * side; e += BLOCK) {
+        const int r = e / side;
+        const int s = e - r * side;
+        if (s <= r) {
+            matrix[(index_t)(c + r) * n + c + s] = memory[r * ROW_STRIDE + s];
+        }
+    }
+}
+
+// ---- rows that a square divides ----
+// Shared memory of HEIGHT rows and a square: SQUARE_SIZE for the square's lower tiles, the rows of ROW_STRIDE, and WIDTH
+// inverse pivots.
+constexpr int SQUARE_SIZE = WIDTH / TILE * (WIDTH / TILE + 1) / 2 * TILE_SIZE;
+constexpr int ROWS_SIZE = HEIGHT * ROW_STRIDE;
+
+// Sends for the factored square of `side` columns at `corner`, row stride n, and its inverse pivots
+__device__ __forceinline__ void fetch_square(const double* corner, const double* inverse_pivots, int n,
+                                             int side, double* memory) {
+    const PackedTiles tiles = {memory};
+    const int pieces = side / 2; // of 16 bytes in a row
+    for (int e = threadIdx.x; e < side * pieces; e += BLOCK) {
+        const int r = e / pieces;
+        const int s = (e - r * pieces) * 2;
+        if (s / TILE <= r / TILE) {
+            copy_async(tiles.at(r / TILE, s / TILE) + r % TILE * PADDED + s % TILE,
+                       corner + (index_t)r * n + s);
+        }
+    }
+    for (int e = threadIdx.x * 2; e < side; e += 2 * BLOCK) {
+        copy_async(memory + SQUARE_SIZE + ROWS_SIZE + e, inverse_pivots + e);
+    }
+}
+
+// Divides the rows in shared memory, 16 a warp, and writes the first n_rows of them to `to`, row stride n. The caller puts
+// a barrier before.
+__device__ __forceinline__ void solve_rows(double* memory, int side, int n_rows, double* to, int n) {
+    const PackedTiles tiles = {memory};
+    double* const own = memory + SQUARE_SIZE + warp_of() * TILE * ROW_STRIDE;
+    const double* const inverses = memory + SQUARE_SIZE + ROWS_SIZE;
+    for (int v = 0; v < side / TILE; ++v) {
+        Tile tile = load_tile(own + v * TILE, ROW_STRIDE);
+        for (int m = 0; m < v; ++m) {
+            multiply<-1, false, false>(tile, own + m * TILE, ROW_STRIDE, tiles.at(v, m), PADDED);
+        }
+        store_tile(tile, own + v * TILE, ROW_STRIDE);
+        __syncwarp();
+        if (lane_of() < TILE) {
+            solve_row(own + lane_of() * ROW_STRIDE + v * TILE, tiles.at(v, v), PADDED, inverses + v * TILE,
+                      nullptr, 0.0);
+        }
+        __syncwarp();
+    }
+    const int first = warp_of() * TILE;
+    for (int r = first; r < min(first + TILE, n_rows); ++r) {
+        for (int s = lane_of(); s < side; s += WARP) {
+            to[(index_t)r * n + s] = own[(r - first) * ROW_STRIDE + s];
+        }
+    }
+}
+
+// The rows below the square at (c, c), divided by its factor. Dynamic shared memory: HEIGHT rows and a square.
+extern "C" __global__ void __launch_bounds__(BLOCK, 2)
+    panel_solve_f64(double* matrices, const double* __restrict__ inverse_pivots, int rows, int n, int c) {
+    MF_DYN_SMEM(double, memory);
+    const int side = min(WIDTH, n - c);
+    const int groups = (rows - c - side + HEIGHT - 1) / HEIGHT;
+    const index_t k = blockIdx.x / groups;
+    const int first = c + side + (int)(blockIdx.x - k * groups) * HEIGHT;
+    const int n_rows = min(HEIGHT, rows - first);
+    double* const panel = matrices + k * rows * n + c;
+    double* const own = panel + (index_t)first * n;
+    fetch_square(panel + (index_t)c * n, inverse_pivots + k * n + c, n, side, memory);
+    const int pieces = side / 2;
+    for (int e = threadIdx.x; e < n_rows * pieces; e += BLOCK) {
+        const int r = e / pieces;
+        const int s = (e - r * pieces) * 2;
+        copy_async(memory + SQUARE_SIZE + r * ROW_STRIDE + s, own + (index_t)r * n + s);
+    }
+    commit_copies();
+    wait_copies<0>();
+    __syncthreads();
+    solve_rows(memory, side, n_rows, own, n);
+}
+
+// ---- inverses ----
+#if MF_HEIGHT == 64 // a square of L^-T on the diagonal then ends where its row of tiles begins
+
+// The upper triangle of V = L^-T, to whitening (count, n, n), and alpha = V z (count, n), z the matrices' last row: the
+// identity divided by L. A block goes along 64 rows of one matrix panel by panel; the longest rows come first. Dynamic
+// shared memory: STAGES stages, which is more than HEIGHT rows and a square.
+extern "C" __global__ void __launch_bounds__(BLOCK, 3)
+    whitening_f64(const double* __restrict__ matrices, const double* __restrict__ inverse_pivots,
+                  double* whitening, double* __restrict__ alpha, index_t count, int rows, int n) {
+    MF_DYN_SMEM(double, memory);
+    const int first = (int)(blockIdx.x / count) * HEIGHT;
+    const index_t k = blockIdx.x % count;
+    const int n_rows = min(HEIGHT, n - first);
+    const double* const matrix = matrices + k * rows * n;
+    double* const own = whitening + k * n * n + (index_t)first * n;
+    const int row = warp_of() / 2 * SIDE + lane_row();
+    const int column = warp_of() % 2 * SIDE + lane_column();
+    double explained = 0.0;
+    for (int c = first; c < n; c += WIDTH) {
+        const int side = min(WIDTH, n - c);
+        Share share = zero_share();
+#pragma unroll
+        for (int e = 0; e < SHARE; ++e) {
+            share.entry[e] = c == first && row + share_row(e) == column + share_column(e) ? 1.0 : 0.0;
+        }
+        subtract_product(share, own + first, n_rows, matrix + (index_t)c * n + first, side, n, c - first,
+                         memory);
+        __syncthreads(); // the rows and the square lie where slices were
+        fetch_square(matrix + (index_t)c * n + c, inverse_pivots + k * n + c, n, side, memory);
+        commit_copies();
+        double* const target = memory + SQUARE_SIZE + row * ROW_STRIDE + column;
+#pragma unroll
+        for (int e = 0; e < SHARE; ++e) {
+            target[share_row(e) * ROW_STRIDE + share_column(e)] = share.entry[e];
+        }
+        wait_copies<0>();
+        __syncthreads();
+        solve_rows(memory, side, n_rows, own + c, n);
+        if (lane_of() < TILE) {
+            const double* const solved = memory + SQUARE_SIZE + (warp_of() * TILE + lane_of()) * ROW_STRIDE;
+            for (int s = 0; s < side; ++s) {
+                explained = fma(solved[s], matrix[(index_t)(rows - 1) * n + c + s], explained);
+            }
+        }
+        __syncthreads(); // these columns are there for the next panel, and their memory is free
+    }
+    const int own_row = warp_of() * TILE + lane_of();
+    if (lane_of() < TILE && own_row < n_rows) {
+        alpha[k * n + first + own_row] = explained;
+    }
+}
+
+// The lower triangles of C^-1 = V V' in place of the factors. A block has 64 x 64 entries. Dynamic shared memory: STAGES
+// stages.
+extern "C" __global__ void __launch_bounds__(BLOCK, 3)
+    inverse_f64(const double* __restrict__ whitening, double* __restrict__ matrices, int rows, int n) {
+    MF_DYN_SMEM(double, memory);
+    const index_t squares = lower_index((n + WIDTH - 1) / WIDTH, 0);
+    const index_t k = blockIdx.x / squares;
+    const index_t place = blockIdx.x - k * squares;
+    const int i = (int)lower_row(place);
+    const int first_row = i * HEIGHT;
+    const int first_column = (int)(place - lower_index(i, 0)) * WIDTH;
+    const double* const v = whitening + k * n * n + first_row;
+    Share share = zero_share();
+    subtract_product(share, v + (index_t)first_row * n, n - first_row, v + (index_t)first_column * n,
+                     n - first_column, n, n - first_row, memory);
+    const int row = first_row + warp_of() / 2 * SIDE + lane_row();
+    const int column = first_column + warp_of() % 2 * SIDE + lane_column();
+    double* const entries = matrices + (k * rows + row) * n + column;
+#pragma unroll
+    for (int e = 0; e < SHARE; ++e) {
+        if (row + share_row(e) < n && column + share_column(e) < n) {
+            entries[share_row(e) * n + share_column(e)] = -share.entry[e];
+        }
+    }
+}
+
+#endif
+
+// ---- the value ----
+constexpr int VALUE_BLOCK = 256;
+
+// half[k] = sum of z^2 / 2 + log L_ii over n_points columns; z = L^-1 y is the last row. One block a matrix.
+extern "C" __global__ void __launch_bounds__(VALUE_BLOCK)
+    factor_value_f64(const double* __restrict__ matrices, const double* __restrict__ inverse_pivots,
+                     double* __restrict__ half, int rows, int n, int n_points) {
+    MF_SHARED(double, part, VALUE_BLOCK / WARP);
+    const index_t k = blockIdx.x;
+    const double* const z = matrices + (k * rows + rows - 1) * n;
+    double total = 0.0;
+    for (int i = threadIdx.x; i < n_points; i += VALUE_BLOCK) {
+        total += 0.5 * z[i] * z[i] - log(inverse_pivots[k * n + i]);
+    }
+    total = block_sum<VALUE_BLOCK>(total, part);
+    if (threadIdx.x == 0) {
+        half[k] = total;
     }
 }

@@ -32,6 +32,54 @@ constexpr unsigned FULL_WARP = 0xffffffffu;
 #endif
 #endif
 
+#ifdef MF_HAVE_MMA
+// C += A B in float64 by a whole warp, C 16x8, A 16x8, B 8x8: two by two of MF_MMA884's fragments each, rows and columns
+// 8 apart in C, 8 and 4 in A (rows first), 4 in B. Compute capability 9.0 alone has an instruction for all of it; an
+// entry's sum runs over k in the same order either way.
+__device__ __forceinline__ void mma_16x8x8(double* c, const double* a, const double* b) {
+#if !defined(MF_EMULATED) && __CUDA_ARCH__ == 900
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+#else
+    MF_MMA884(c[0], c[1], a[0], b[0]);
+    MF_MMA884(c[2], c[3], a[1], b[0]);
+    MF_MMA884(c[0], c[1], a[2], b[1]);
+    MF_MMA884(c[2], c[3], a[3], b[1]);
+#endif
+}
+#endif
+
+// ---- copies to shared memory ----
+// 16 bytes, both addresses multiples of 16, that arrive while the thread goes on: after wait_copies and a barrier they
+// are there for the block. Where cards cannot do that, and on the emulator, they are there at once.
+__device__ __forceinline__ void copy_async(double* to, const double* from) {
+#if !defined(MF_EMULATED) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from)
+                 : "memory");
+#else
+    to[0] = from[0];
+    to[1] = from[1];
+#endif
+}
+
+// Ends a group of copies, which may be empty
+__device__ __forceinline__ void commit_copies() {
+#if !defined(MF_EMULATED) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" : : : "memory");
+#endif
+}
+
+// Waits for this thread's copies but for those of the last LEFT groups
+template <int LEFT> __device__ __forceinline__ void wait_copies() {
+#if !defined(MF_EMULATED) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" : : "n"(LEFT) : "memory");
+#endif
+}
+
 // ---- indices ----
 // Blocks are one-dimensional and whole warps; the batch is on grid.x (y and z end at 65535).
 __device__ __forceinline__ int lane_of() {

@@ -2,8 +2,8 @@
 //     likelihood_shared     one block a matrix, all of it in shared memory
 //     likelihood_panel      one block a matrix, left-looking by panels of 32 columns: a panel in shared memory, where its
 //                           Gram entries are generated when it is reached, the factor in global memory
-//     covariance_block,     any size: the host goes through the matrix by block columns (backends/gpu/_blocked.py) that
-//     gradient_*            cholesky.cu factors
+//     covariance,           any size: the covariances, which cholesky.cu factors, and the gradient from their inverses
+//     gradient_*
 //
 // MF_PER_AXIS: 1 for a product of cosines over the axes, else 0. MF_GRADIENT: 1 to go on to the gradient.
 // MF_AXES: axes whose sums one pass over the pairs collects. MF_NO_MMA: multiply-adds in place of tensor instructions.
@@ -253,35 +253,40 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 }
 
 // ---- any size ----
-// Columns c0 to c0 + width, rows from c0, of the covariances of count mixtures, to blocks (count, rows, width). The
-// matrix is padded by a unit diagonal to n = c0 + rows - TILE rows and columns; row n is y, the last TILE - 1 are 0.
-// Entries above the diagonal are 0. Mixture start + k is shifted by shifts[k].
-extern "C" __global__ void __launch_bounds__(BLOCK, 1)
-    covariance_block_f64(const double* __restrict__ weights, const double* __restrict__ scales,
-                         const index_t* __restrict__ offsets, const double* __restrict__ points,
-                         const double* __restrict__ tables, const double* __restrict__ y,
-                         const double* __restrict__ levels, const double* __restrict__ noise,
-                         const double* __restrict__ shifts, double* __restrict__ blocks, index_t start,
-                         index_t noise_rows, int noise_columns, int n_points, int n_dims, int c0, int rows,
-                         int width) {
+// The covariances of count mixtures to the lower triangles of matrices (count, rows, n), the matrix padded to n rows
+// and columns by a diagonal that no bound of pivots exceeds; row n, the last, is y. Mixture start + k is shifted by shifts[k]. A block has a square
+// of 64 x 64 entries on or below the diagonal.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int BLOCKS = 1; // of a multiprocessor: two would spill 48 bytes
+#else
+constexpr int BLOCKS = 2; // of a multiprocessor: at most 128 registers a thread
+#endif
+extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS)
+    covariance_f64(const double* __restrict__ weights, const double* __restrict__ scales,
+                   const index_t* __restrict__ offsets, const double* __restrict__ points,
+                   const double* __restrict__ tables, const double* __restrict__ y,
+                   const double* __restrict__ levels, const double* __restrict__ noise,
+                   const double* __restrict__ shifts, double* __restrict__ matrices, index_t start,
+                   index_t noise_rows, int noise_columns, int n_points, int n_dims, int n) {
     constexpr int R = GRAM_TILE;
     constexpr int GAP = 16;
     constexpr int SPAN = R * GAP;
-    const int across = (width + SPAN - 1) / SPAN;
-    const index_t squares = (index_t)((rows + SPAN - 1) / SPAN) * across;
+    const index_t squares = lower_index((n + SPAN - 1) / SPAN, 0);
     const index_t k = blockIdx.x / squares;
     const index_t place = blockIdx.x - k * squares;
     const Problem p = problem_of(start, start + k, weights, scales, offsets, points, tables, y, levels, noise,
                                  noise_rows, noise_columns, n_points, n_dims);
-    const int row = (int)(place / across) * SPAN + threadIdx.x / GAP;
-    const int column = (int)(place % across) * SPAN + threadIdx.x % GAP;
-    double* const block = blocks + k * rows * width;
+    const int square_row = (int)lower_row(place);
+    const int square_column = (int)(place - lower_index(square_row, 0));
+    const int row = square_row * SPAN + threadIdx.x / GAP;
+    const int column = square_column * SPAN + threadIdx.x % GAP;
+    double* const matrix = matrices + k * (n + 1) * n;
     int i[R];
     int j[R];
 #pragma unroll
     for (int a = 0; a < R; ++a) {
-        i[a] = min(c0 + row + GAP * a, n_points - 1);
-        j[a] = min(c0 + column + GAP * a, n_points - 1);
+        i[a] = min(row + GAP * a, n_points - 1);
+        j[a] = min(column + GAP * a, n_points - 1);
     }
     double entry[R][R];
     gram_tile<MF_PER_AXIS, R>(p.mixture, p.side, p.side, i, j, entry);
@@ -291,19 +296,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         for (int c = 0; c < R; ++c) {
             const int r = row + GAP * a;
             const int s = column + GAP * c;
-            if (r < rows && s < width) {
-                double value = s <= r ? covariance_entry(p, c0 + r, c0 + s, entry[a][c], shifts[k]) : 0.0;
-                if (r >= rows - TILE) {
-                    value = r == rows - TILE && c0 + s < n_points ? y[c0 + s] : 0.0;
-                }
-                block[(index_t)r * width + s] = value;
+            if (r < n && s <= r) {
+                const bool beyond = r == s && r >= n_points;
+                matrix[(index_t)r * n + s] = beyond ? fmax(p.largest_diagonal, 1.0)
+                                                    : covariance_entry(p, r, s, entry[a][c], shifts[k]);
             }
         }
+    }
+    const int own = square_column * SPAN + (int)threadIdx.x;
+    if (square_row == square_column && threadIdx.x < SPAN && own < n) {
+        matrix[(index_t)n * n + own] = own < n_points ? y[own] : 0.0;
     }
 }
 
 // Sums over slices of SLICE items of the pairs of one mixture, number start, whose C^-1 (n, n) is given with n = N
-// rounded up to 32: (slices, components, passes, SUMS), a pass for each MF_AXES axes.
+// rounded up to 16: (slices, components, passes, SUMS), a pass for each MF_AXES axes.
 constexpr int SLICE = 8 * BLOCK;
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     gradient_slices_f64(const double* __restrict__ weights, const double* __restrict__ scales,

@@ -38,9 +38,9 @@ def card(emulated: Any, request: pytest.FixtureRequest) -> int:
 
 
 def regimes(door: ModuleType, name: str) -> Any:
-    """Regimes in which every number of points goes one way; blocks of 32 columns."""
+    """Regimes in which every number of points goes one way; blocks of 128 columns."""
     limits = {"small": (10**6, 10**6), "panels": (0, 10**6), "blocked": (0, 0)}[name]
-    return door.Regimes(*limits, width=32)
+    return door.Regimes(*limits, width=128)
 
 
 def ragged(rng: np.random.Generator, counts: list[int], n_dims: int) -> Batch:
@@ -204,6 +204,16 @@ def test_overflow_fails_at_the_first_column(door: ModuleType, regime: str) -> No
     assert (value[0], info[0]) == (-math.inf, 1)
 
 
+def test_padding_of_large_covariances(door: ModuleType, rng: np.random.Generator) -> None:
+    """The bound of pivots is above 1 here, and the padding's must not count as bad."""
+    tall = (np.full(1, 1e16), np.zeros((1, 1)), np.full((1, 1), 0.5))
+    X, y = np.arange(20.0)[:, None], rng.normal(size=20)
+    value, info, _, gradients = run(door, [tall], X, y, 0.1, regimes(door, "blocked"), grad=True)
+    assert info[0] == 0
+    assert_allclose(value, oracle.log_likelihood([tall], X, y, 0.1), rtol=1e-12)
+    assert_gradients(gradients, oracle.log_likelihood_gradient([tall], X, y, 0.1))
+
+
 @EVERY_REGIME
 @pytest.mark.parametrize(("jitter", "step"), [(1e-2, 1e-4), (3e-12, 1e-2), (3e-14, 1.0), (1e-17, None)])
 def test_jitter_is_tried_in_steps(
@@ -246,6 +256,36 @@ def test_chunks_leave_the_bits(door: ModuleType, rng: np.random.Generator, regim
         run(door, batch, X, y, 0.1, limits, grad=True, max_bytes=each + 16 * 40 * 5 - 1)
 
 
+@pytest.mark.parametrize("n_points", [129, 200])
+def test_a_batch_and_a_card_leave_the_bits(
+    door: ModuleType, card: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, n_points: int
+) -> None:
+    """Blocks of threads are taller where there are enough of them for the card's multiprocessors."""
+    from maskerade_fast.backends import cpu
+
+    batch = ragged(rng, [2, 1, 3], 1)
+    X, y = rng.uniform(-9, 9, size=(n_points, 1)), rng.normal(size=n_points)
+    limits, blocked = regimes(door, "blocked"), door._blocked
+    load, heights = blocked.load, []
+    low = run(door, batch, X, y, 0.1, limits, grad=True)
+    monkeypatch.setattr(blocked, "device_limits", lambda: door.device_limits()._replace(multiprocessors=1))
+    monkeypatch.setattr(blocked, "load", lambda *args, **defines: heights.append(defines) or load(*args, **defines))
+    tall = run(door, batch, X, y, 0.1, limits, grad=True)
+    assert {defines["MF_HEIGHT"] for defines in heights} == {64, 128}
+    alone = run(door, batch[2:], X, y, 0.1, limits, grad=True)
+    assert_array_equal(tall[0], low[0])
+    assert_array_equal(alone[0], low[0][2:])
+    for one, two, three in zip(low[3][:3], tall[3][:3], alone[3][:3], strict=True):
+        assert_array_equal(one, two)
+        assert_array_equal(one[3:], three)
+    flat = [np.concatenate([m[k] for m in batch]) for k in range(3)]
+    options: dict[str, Any] = {"per_axis": False, "jitter": 0.0, "max_bytes": None}
+    expected = cpu.log_likelihood(np.array([0, 2, 3, 6]), *flat, X, y, np.array([[0.1]]), grad=True, **options)
+    assert_allclose(low[0], expected[0], rtol=1e-12)
+    for one, other in zip(low[3], expected[3] or [], strict=True):
+        assert_allclose(one, other, rtol=0.0, atol=1e-9 * np.abs(other).max())
+
+
 def test_memory_without_a_bound(door: ModuleType, emulated: Any, rng: np.random.Generator) -> None:
     emulated.cupy.cuda.Device.mem_info = property(lambda self: (1000, 80 * 10**9))
     try:
@@ -258,26 +298,23 @@ def test_memory_without_a_bound(door: ModuleType, emulated: Any, rng: np.random.
 def test_regimes_of_cards(door: ModuleType) -> None:
     """Shared memory of an H100, an A100, an RTX and a T4; a gradient needs a column of tiles more."""
     kilobytes = (227, 163, 99, 64)
-    assert [door.regimes_of(k * 1024, 1, False)[:2] for k in kilobytes] == [
-        (208, 704),
-        (176, 560),
-        (128, 336),
-        (96, 208),
-    ]
-    assert [door.regimes_of(k * 1024, 1, True).small for k in kilobytes] == [192, 160, 112, 80]
+    limits = [door.regimes_of(k * 1024, 1, False)[:2] for k in kilobytes]
+    assert limits == [(208, 320), (176, 320), (128, 320), (96, 208)]
+    limits = [door.regimes_of(k * 1024, 1, True)[:2] for k in kilobytes]
+    assert limits == [(192, 704), (160, 544), (112, 320), (80, 192)]
 
 
 @pytest.mark.parametrize("grad", [False, True])
 def test_the_door_goes_by_the_card(door: ModuleType, emulated: Any, rng: np.random.Generator, grad: bool) -> None:
-    """Both sides of each limit of a card with little shared memory."""
-    emulated.state.devices[0].shared_bytes = 40 * 1024
-    limits = door.regimes_of(40 * 1024, 1, grad)
-    assert 0 < limits.small < limits.panels < 200
+    """Both sides of each limit of a T4, the card with the least shared memory."""
+    emulated.state.devices[0].shared_bytes = 64 * 1024
+    limits = door.regimes_of(64 * 1024, 1, grad)
+    assert 0 < limits.small < limits.panels < 300
     for n_points, name in [
         (limits.small, "likelihood_shared_f64"),
         (limits.small + 1, "likelihood_panel_f64"),
         (limits.panels, "likelihood_panel_f64"),
-        (limits.panels + 1, "covariance_block_f64"),
+        (limits.panels + 1, "covariance_f64"),
     ]:
         emulated.state.launches.clear()
         batch = ragged(rng, [2], 1)
@@ -323,12 +360,25 @@ def test_cholesky(emulated: Any, card: int, rng: np.random.Generator, n: int) ->
 
     matrices = positive(rng, 3, n)
     upper = np.triu(np.full((n, n), np.nan), 1)  # is not read
-    for width in (32, 64):
+    for width in (64, 128):
         lower, info, shift = (a.get() for a in factored(cupy.asarray(matrices + upper), 0.0, width))
         assert_allclose(lower, np.linalg.cholesky(matrices), rtol=0.0, atol=1e-12 * np.sqrt(matrices.max()))
         assert_array_equal(np.triu(lower, 1), 0.0)
         assert_array_equal(info, 0)
         assert_array_equal(shift, 0.0)
+
+
+def test_cholesky_of_a_matrix_near_singular(emulated: Any) -> None:
+    """Its pivots fall to 1e-12: rows divided by explicit inverses of the squares would leave 100 times the residual."""
+    import cupy
+
+    from maskerade_fast.backends.gpu.cholesky import cholesky
+
+    lags = np.subtract.outer(np.linspace(0.0, 1.0, 150), np.linspace(0.0, 1.0, 150))
+    matrix = np.exp(-2.0 * lags**2) + 1e-12 * np.eye(150)
+    lower, info, _ = (a.get()[0] for a in cholesky(cupy.asarray(matrix[None])))
+    assert info == 0
+    assert_allclose(lower @ lower.T, matrix, rtol=0.0, atol=20 * EPS)
 
 
 def test_cholesky_fails_and_is_repaired_alone(emulated: Any, rng: np.random.Generator) -> None:

@@ -10,13 +10,13 @@ import numpy as np
 
 from ..._checks import Array
 from ...backends import to_host
-from ._blocked import EPS, RETRIES, WIDTH, factor, lower_factor, padded, shifts_of
+from ._blocked import EPS, RETRIES, WIDTH, factor, padded, shifts_of
 from ._loader import device_of
 from ._mixtures import native
 
 __all__ = ["cholesky"]
 
-CHUNK_BYTES = 256 * 2**20  # block columns at a time, or those of one matrix
+CHUNK_BYTES = 256 * 2**20  # matrices at a time, or one
 
 
 def cholesky(matrices: Array, jitter: float = 0.0) -> tuple[Array, Array, Array]:
@@ -82,15 +82,11 @@ def _factor_slice(given: Array, shift: Array, width: int, out: Array) -> Array:
     diagonals = cupy.diagonal(given, axis1=1, axis2=2)
     largest = cupy.where(cupy.isnan(diagonals), -cupy.inf, diagonals).max(axis=1) + shift
 
-    def fill(c0: int, columns: int) -> Array:
-        block: Array = cupy.zeros((count, n - c0, columns))
-        block[:, : n_points - c0, : n_points - c0] = given[:, c0:, c0 : c0 + columns]
-        diagonal = cupy.arange(columns)
-        padding = diagonal >= n_points - c0
-        block[:, diagonal, diagonal] = cupy.where(padding, 1.0, block[:, diagonal, diagonal] + shift[:, None])
-        return block
-
-    factors = factor(fill, count, n_points, n_points * EPS * largest, width, with_y=False)
-    for b in range(count):
-        out[b] = cupy.tril(lower_factor(factors.blocks, b, n_points))
+    matrices: Array = cupy.zeros((count, n, n))
+    matrices[:, :n_points, :n_points] = given
+    own, beyond = cupy.arange(n_points), cupy.arange(n_points, n)
+    matrices[:, own, own] += shift[:, None]
+    matrices[:, beyond, beyond] = cupy.maximum(largest, 1.0)[:, None]
+    factors = factor(matrices, n_points * EPS * largest, width)
+    out[...] = cupy.tril(matrices[:, :n_points, :n_points])
     return factors.info

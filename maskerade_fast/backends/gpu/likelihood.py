@@ -4,7 +4,7 @@ The number of points alone chooses the way, so that a mixture has the same bits 
 
 * small: one block of threads a matrix, all of it in shared memory;
 * panels: one block a matrix, left-looking, a panel in shared memory and the factor in global memory;
-* blocked: any size, block columns through all of the card, products by cuBLAS (`_blocked`).
+* blocked: any size, all matrices panel by panel through all of the card (`_blocked`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
-from cupyx.scipy.linalg import solve_triangular
 
 from ..._checks import Array
 from ...backends import to_host
@@ -39,10 +38,14 @@ __all__ = ["log_likelihood"]
 TILE = 16
 TILE_DOUBLES = 16 * 18
 PANEL_STRIDE = 34
+SQUARE = 64  # entries a side that one block of covariance_f64 has
 SLICE_TILES = 32  # 16 x 16 tiles of pairs in a slice of the gradient
 MOST_AXES = 8  # whose sums one pass over the pairs collects
 STATIC_BYTES = 4096  # more than the kernels' static shared memory
-LARGEST_PANEL = 704  # points from which one block a matrix is too slow, whatever fits
+# Points from which one block a matrix is too slow, whatever fits: the blocked way fills the card with few matrices,
+# too, and its products soon outweigh its launches. But its gradients take launches for each matrix.
+LARGEST_PANEL = 320
+LARGEST_PANEL_GRADIENT = 704
 
 
 class Regimes(NamedTuple):
@@ -206,7 +209,8 @@ def regimes_of(shared_bytes: int, n_dims: int, grad: bool) -> Regimes:
     """The regimes of a card whose blocks may have `shared_bytes`."""
     dynamic = shared_bytes - STATIC_BYTES
     small = max(n for n in range(0, 1024, TILE) if small_bytes(n, grad) <= dynamic)
-    panels = max(n for n in range(0, LARGEST_PANEL + 1, TILE) if panel_bytes(n, grad) <= dynamic)
+    largest = LARGEST_PANEL_GRADIENT if grad else LARGEST_PANEL
+    panels = max(n for n in range(0, largest + 1, TILE) if panel_bytes(n, grad) <= dynamic)
     return Regimes(small, panels)
 
 
@@ -216,8 +220,8 @@ def way_of(n_points: int, limits: Regimes, grad: bool) -> tuple[int, Any]:
         return 0, run_small
     if n_points <= limits.panels:
         return 8 * (-(-n_points // TILE) * TILE) ** 2, run_panels
-    blocks = _blocked.block_bytes(n_points, limits.width, TILE)
-    return blocks + (3 * 8 * _blocked.padded(n_points) ** 2 if grad else 0), run_blocked
+    n = _blocked.padded(n_points)
+    return 8 * n * (n + 2) + (8 * n * (n + 1) if grad else 0), run_blocked
 
 
 def run_small(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
@@ -272,44 +276,44 @@ def _blocked_attempt(
     levels = problem.levels[start:stop]
     shift = _blocked.shifts_of(attempt, problem.jitter, levels[:, 1])
     n = _blocked.padded(n_points)
-    kernel = problem.mixtures.kernel("likelihood", "covariance_block_f64", **problem.defines)
-
-    def fill(c0: int, columns: int) -> Array:
-        rows = n - c0 + TILE
-        block: Array = cupy.empty((count, rows, columns))
-        squares = -(-rows // 64) * -(-columns // 64)
-        sizes = (*problem.sizes(start), np.int32(c0), np.int32(rows), np.int32(columns))
-        kernel((count * squares,), (BLOCK,), (*inputs, shift, block, *sizes))
-        return block
-
+    matrices: Array = cupy.empty((count, n + 1, n))
+    side = -(-n // SQUARE)
+    problem.mixtures.kernel("likelihood", "covariance_f64", **problem.defines)(
+        (count * (side * (side + 1) // 2),),
+        (BLOCK,),
+        (*inputs, shift, matrices, *problem.sizes(start), np.int32(n)),
+    )
     bounds = n_points * _blocked.EPS * (levels[:, 2] + shift)
-    factors = _blocked.factor(fill, count, n_points, bounds, width, with_y=True)
-    value = -factors.half - 0.5 * n_points * math.log(2.0 * math.pi)
+    factors = _blocked.factor(matrices, bounds, width)
+    value = -_blocked.half_values(factors, n_points) - 0.5 * n_points * math.log(2.0 * math.pi)
     results.value[start:stop] = cupy.where(factors.info == 0, value, -cupy.inf)
     results.info[start:stop] = factors.info
     results.shift[start:stop] = shift
     codes = to_host(factors.info)
-    if problem.grad:
+    good = np.flatnonzero(codes == 0).tolist() if problem.grad else []
+    if good:
+        alpha = _blocked.invert(factors)
+        diagonal = cupy.diagonal(matrices, axis1=1, axis2=2)
+        own = 0.5 * (alpha * alpha - diagonal)[:, :n_points]
+        trace = own.sum(axis=1, keepdims=True)
+        by_mixture = own if problem.noise.shape[1] > 1 else trace
         first = problem.mixtures.edges[start]
-        for b in np.flatnonzero(codes == 0):
-            skip = int(problem.mixtures.edges[start + b] - first)
-            _gradient(problem, inputs[4][skip:], factors.blocks, int(b), start + int(b), results)
+        for b in good:
+            results.gradients[3][start + b] = by_mixture[b]
+            tables = inputs[4][int(problem.mixtures.edges[start + b] - first) :]
+            _gradient(problem, tables, alpha[b], matrices[b, :n], trace[b], start + b, results)
     return codes
 
 
-def _gradient(problem: Problem, tables: Array, blocks: list[Array], b: int, mixture: int, results: Results) -> None:
-    """Gradient of one mixture from its factor: C^-1 = W' W with W = L^-1, then a pass over the pairs."""
-    n_dims, n_points = problem.points.shape
-    n = _blocked.padded(n_points)
-    m = problem.mixtures
-    whitening = solve_triangular(_blocked.lower_factor(blocks, b, n), cupy.eye(n), lower=True)
-    z = cupy.concatenate([block[b, -TILE] for block in blocks])
-    alpha = cupy.ascontiguousarray(z @ whitening)
-    inverse = cupy.ascontiguousarray(whitening.T @ whitening)
-    own = 0.5 * (alpha * alpha - cupy.diagonal(inverse))[:n_points]
-    trace = own.sum(keepdims=True)
-    results.gradients[3][mixture] = own if problem.noise.shape[1] > 1 else trace
+def _gradient(
+    problem: Problem, tables: Array, alpha: Array, inverse: Array, trace: Array, mixture: int, results: Results
+) -> None:
+    """Gradient of one mixture from alpha (n,) and the lower triangle of C^-1 (n, n): a pass over the pairs.
 
+    `trace` is that of G, in an array.
+    """
+    n_dims, n_points = problem.points.shape
+    m = problem.mixtures
     n_tiles = -(-n_points // TILE)
     n_slices = -(-(n_tiles * (n_tiles + 1) // 2) // SLICE_TILES)
     n_components = int(m.edges[mixture + 1] - m.edges[mixture])
@@ -321,7 +325,7 @@ def _gradient(problem: Problem, tables: Array, blocks: list[Array], b: int, mixt
         (BLOCK,),
         (
             *(*batch, problem.points, tables, alpha, inverse, sums, np.int64(mixture)),
-            *(np.int32(k) for k in (n_points, n_dims, n)),
+            *(np.int32(k) for k in (n_points, n_dims, len(inverse))),
         ),
     )
     m.kernel("likelihood", "gradient_total_f64", **problem.defines)(
