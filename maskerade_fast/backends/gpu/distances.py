@@ -30,6 +30,7 @@ __all__ = ["pairwise_distance", "pairwise_distance_vjp", "prepare_atoms"]
 
 # As in kernels/distances.cuh and distances.cu
 TILE_A = 128
+PAIR_THREADS = 64
 TILE_B = 16
 _WINDOW = 32
 _N_DATA = 3  # columns of Atoms.data before the features
@@ -191,7 +192,7 @@ def pairwise(a: Atoms, b: Atoms | None, power: int, outputscale: float, lengthsc
         args = (a.offsets, a.weights, a.points, a.data, a.starts, *right_hand_side(other), out, *sizes)
         kernel = a.kernel("distances", "pairwise_f64", a.mixed)
         grid = a.n_tiles * -(-len(other) // TILE_B)
-        kernel((grid,), (TILE_A,), (*args, np.int32(symmetric), *parameters(power, outputscale, lengthscale)))
+        kernel((grid,), (PAIR_THREADS,), (*args, np.int32(symmetric), *parameters(power, outputscale, lengthscale)))
         return out
 
 
