@@ -4,7 +4,7 @@
 //     MF_FORM  0 energy distance, 1 reflected, 2 Gaussian MMD, 3 reflected
 //     MF_MIXED 1: float32 terms, float64 sums (values of forms 0 and 1)
 // variants: MF_D=1,2,5,10,18,0 MF_FORM=0,1,2,3 MF_MIXED=0
-// variants: MF_D=1,5,18,0 MF_FORM=0,1 MF_MIXED=1
+// variants: MF_D=1,5,10,18,0 MF_FORM=0,1 MF_MIXED=1
 #include "distances.cuh"
 #include "hyperkernel.cuh"
 
@@ -18,16 +18,13 @@
 #define MF_MIXED 0
 #endif
 
-// Largest numbers of axes for which the registers hold what a thread needs: an atom, and with gradients the sums
-// for every coordinate beside it
-constexpr int VALUE_AXES = 18;
+// Most axes for which the registers hold an atom and the sums of a gradient for every coordinate beside it
 constexpr int GRADIENT_AXES = 10;
-constexpr int VALUE_D = MF_D <= VALUE_AXES ? MF_D : 0;
+constexpr int VALUE_D = MF_D <= value_axes(MF_FORM, MF_MIXED != 0) ? MF_D : 0;
 constexpr int GRADIENT_D = MF_D <= GRADIENT_AXES ? MF_D : 0;
 constexpr bool MIXED = MF_MIXED != 0;
 
-// Blocks of pairs of tiles on an SM: what the shared memory of sm_90 has room for, as far as registers go
-constexpr int PAIR_BLOCKS = VALUE_D == 0 ? 4 : VALUE_D <= 5 ? 8 : 4;
+constexpr int PAIR_BLOCKS = pair_blocks(VALUE_D, MF_FORM, MF_MIXED != 0);
 
 // Mixtures of b whose pull on a component is summed by itself; the sums are then added in order
 constexpr int WINDOW = 32;
@@ -69,7 +66,8 @@ extern "C" __global__ void __launch_bounds__(PAIR_THREADS, PAIR_BLOCKS)
             double distance = 0.0;
             if (!symmetric || i_b > i_a) {
                 const double* const row_a = data_a + i_a * n_columns;
-                distance = finish(tile_cross(memory, i, k, carry), own_of(row_a), own_b, row_a, row_b, n_columns);
+                distance =
+                    finish(tile_cross(memory, i, k, carry), own_of(row_a), own_b, row_a, row_b, n_columns);
             }
             const double value = covariance(power, outputscale, rate, distance);
             out[i_a * n_b + i_b] = value;
@@ -82,6 +80,7 @@ extern "C" __global__ void __launch_bounds__(PAIR_THREADS, PAIR_BLOCKS)
         return;
     }
     __syncthreads();
+#pragma unroll 1
     for (int e = threadIdx.x; e < tile.n_a * tile.n_b; e += PAIR_THREADS) {
         const int column = e / tile.n_a;
         const int i = e % tile.n_a;
@@ -278,7 +277,8 @@ template <> struct Pull<0> {
                     const int n_axes = min(WIDE_AXES, n_dims - axis);
                     __syncthreads(); // the last axes have been read
                     Wide::stage_axes<TILE_A>(a.points, first, n, axis, n_axes, n_dims, WIDE_AXES + 1, rows);
-                    Wide::stage_axes<TILE_A>(b.points, begin + base, size, axis, n_axes, n_dims, WIDE_AXES, staged);
+                    Wide::stage_axes<TILE_A>(b.points, begin + base, size, axis, n_axes, n_dims, WIDE_AXES,
+                                             staged);
                     __syncthreads();
                     if (t >= n) {
                         continue;

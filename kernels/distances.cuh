@@ -9,6 +9,8 @@
 
 #include "common.cuh"
 
+enum Form { ENERGY = 0, REFLECTED = 1, GAUSSIAN = 2, REFLECTED_GAUSSIAN = 3 };
+
 // Components in a tile of whole mixtures of a, and threads of a block that gives each a thread
 constexpr int TILE_A = 128;
 // Threads of a block for a pair of tiles, each with ROWS components: what is read of an atom of b from shared
@@ -22,9 +24,19 @@ constexpr int LEADING = TILE_B + 1; // odd: the threads of a half-warp write one
 constexpr int WIDE_AXES = 4;        // axes of a tile where the atoms of a thread do not fit its registers
 constexpr int WIDE_COMPONENTS = 8;  // components of b whose sums over axes such a thread keeps
 constexpr int N_DATA = 3;           // self term, mass and moment come before the features
-constexpr int MIN_BLOCKS = 2;       // without a bound ptxas aims at occupancy and spills a few bytes for it
-
-enum Form { ENERGY = 0, REFLECTED = 1, GAUSSIAN = 2, REFLECTED_GAUSSIAN = 3 };
+// Blocks of pairs of tiles on an SM. At D=1 shared memory has room for eleven on sm_90, else registers for fewer.
+constexpr int pair_blocks(int D, int form, bool mixed) {
+    return D == 1 && form == ENERGY && !mixed ? 11
+           : D == 1 || D == 2                 ? 8
+           : D == 0                           ? 5
+           : D <= 5 && form < GAUSSIAN        ? 7
+                                              : 4;
+}
+// Most axes for which the atoms of a thread fit its registers; beyond, WIDE_AXES of them at a time
+constexpr int value_axes(int form, bool mixed) {
+    return mixed || form >= GAUSSIAN ? 10 : 18;
+}
+constexpr int MIN_BLOCKS = 2; // without a bound ptxas aims at occupancy and spills a few bytes for it
 
 // ---- numbers: float64, or float32 for the terms with float64 for their sums ----
 
@@ -323,6 +335,7 @@ __device__ __forceinline__ double finish(double cross, const Own& a, const Own& 
     double distance = cross - 0.5 * a.self - 0.5 * b.self;
     distance = fma(a.mass - b.mass, a.moment - b.moment, distance);
     distance = distance < 0.0 ? 0.0 : distance;
+#pragma unroll 1
     for (int f = N_DATA; f < n_columns; ++f) {
         distance += fabs(data_a[f] - data_b[f]);
     }
@@ -374,7 +387,7 @@ template <int D, int FORM, bool MIXED> struct Cross {
         typedef typename Precision<MIXED>::real R;
         typedef typename Precision<MIXED>::coordinate C;
         constexpr int CHUNK = D <= 2 ? 64 : 32;
-        constexpr int GROUP = D <= 2 ? 4 : 2; // divides WARP
+        constexpr int GROUP = FORM >= GAUSSIAN || D > 9 ? 1 : D <= 2 ? 4 : 2; // divides WARP
         MF_SHARED(Axis<C>, staged, CHUNK * D);
         MF_SHARED(R, staged_weights, CHUNK);
         const int t = threadIdx.x;
@@ -399,6 +412,7 @@ template <int D, int FORM, bool MIXED> struct Cross {
             for (int e = t; e < padded * D; e += PAIR_THREADS) {
                 staged[e] = axis_of<C>(b.points, begin + base + min(e / D, size - 1), e % D, D);
             }
+#pragma unroll 1
             for (int e = t; e < padded; e += PAIR_THREADS) {
                 convert(b.weights[begin + base + min(e, size - 1)], &staged_weights[e]);
             }
@@ -489,7 +503,8 @@ template <int FORM, bool MIXED> struct Cross<0, FORM, MIXED> {
                 const int n_axes = min(WIDE_AXES, n_dims - axis);
                 __syncthreads(); // the last axes have been read
                 stage_axes<PAIR_THREADS>(a.points, first, n, axis, n_axes, n_dims, WIDE_AXES + 1, rows);
-                stage_axes<PAIR_THREADS>(b.points, begin + base, size, axis, n_axes, n_dims, WIDE_AXES, staged);
+                stage_axes<PAIR_THREADS>(b.points, begin + base, size, axis, n_axes, n_dims, WIDE_AXES,
+                                         staged);
                 if (t < size) {
                     convert(b.weights[begin + base + t], &staged_weights[t]);
                 }
@@ -538,8 +553,7 @@ template <int FORM, bool MIXED> struct Cross<0, FORM, MIXED> {
         for (int e = threadIdx.x; e < n * WIDE_AXES; e += BLOCK) {
             const int d = e % WIDE_AXES;
             if (d < n_axes) {
-                to[e / WIDE_AXES * leading + d] =
-                    axis_of<C>(points, first + e / WIDE_AXES, axis + d, n_dims);
+                to[e / WIDE_AXES * leading + d] = axis_of<C>(points, first + e / WIDE_AXES, axis + d, n_dims);
             }
         }
     }
@@ -569,6 +583,7 @@ __device__ __forceinline__ double fill_tile(const Batch& a, const Batch& b, cons
     double carry = 0.0;
     for (;;) {
         const int n = (int)min((index_t)TILE_A, end - base);
+#pragma unroll 1
         for (int e = t; e <= tile.n_a; e += PAIR_THREADS) {
             memory.rows[e] = (int)min(max(a.offsets[tile.first_a + e] - base, (index_t)0), (index_t)n);
         }
@@ -577,6 +592,7 @@ __device__ __forceinline__ double fill_tile(const Batch& a, const Batch& b, cons
             return carry;
         }
         if (t < tile.n_b) {
+#pragma unroll 1
             for (int i = 0; i < n; ++i) {
                 carry += memory.sums[i * LEADING + t];
             }

@@ -16,9 +16,8 @@
 #define MF_MIXED 0
 #endif
 
-constexpr int VALUE_AXES = 18; // as in distances.cu
-constexpr int VALUE_D = MF_D <= VALUE_AXES ? MF_D : 0;
-constexpr int PAIR_BLOCKS = VALUE_D == 0 ? 4 : VALUE_D <= 5 ? 8 : 4;
+constexpr int VALUE_D = MF_D <= value_axes(MF_FORM, MF_MIXED != 0) ? MF_D : 0;
+constexpr int PAIR_BLOCKS = pair_blocks(VALUE_D, MF_FORM, MF_MIXED != 0);
 
 // Distances to covariances in place
 extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
