@@ -10,7 +10,7 @@ much as a value.
 
 Hyper-kernels of whole pools are computed where the surrogate's mixtures live. Latent coordinates stay on the host: the
 search is SciPy's, and the map to mixtures rests on special functions that CuPy lacks. So does a step of the search
-unless its pairs of components are many: to a card value and gradient are some 190 launches and copies, whatever the size.
+unless its pairs of components are many: on a card a value and its gradient take some 190 launches and copies.
 """
 
 from __future__ import annotations

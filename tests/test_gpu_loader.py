@@ -91,7 +91,8 @@ def test_each_entry_can_be_compiled_alone(emulated: Any, source: str) -> None:
     text = (ROOT / "kernels" / source).read_text()
     names = re.findall(r'extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)', text)
     guarded = re.findall(
-        r"^#if !defined\(MF_ONE_ENTRY\) \|\| defined\(MF_WITH_(\w+)\)\n#line (\d+) \"(\S+)\"\n(.*?)^#endif\n#line (\d+)",
+        r"^#if !defined\(MF_ONE_ENTRY\) \|\| defined\(MF_WITH_(\w+)\)\n"
+        r"#line (\d+) \"(\S+)\"\n(.*?)^#endif\n#line (\d+)",
         expand(ROOT / "kernels" / source),
         re.M | re.S,
     )

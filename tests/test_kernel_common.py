@@ -90,10 +90,12 @@ def test_rows_of_a_packed_triangle(kernels: Any) -> None:
 
 
 def test_roots_without_a_branch(kernels: Any, rng: np.random.Generator) -> None:
-    """Within 1 ulp from a seed of 20 bits; nothing, infinity and NaN as of sqrt, and no root below the normal numbers."""
+    """Within 1 ulp from a seed of 20 bits; 0, infinity and NaN as of sqrt, and no root below the normal numbers."""
     import cupy
 
-    normal = np.concatenate([np.exp(rng.uniform(-700.0, 700.0, 5000)), rng.uniform(1.0, 4.0, 5000), [2.3e-308, 1.7e308]])
+    normal = np.concatenate(
+        [np.exp(rng.uniform(-700.0, 700.0, 5000)), rng.uniform(1.0, 4.0, 5000), [2.3e-308, 1.7e308]]
+    )
     special_values = np.array([0.0, 5e-324, 1e-310, np.inf, np.nan, -np.nan])
     x = np.concatenate([normal, special_values])
     root, inverse = cupy.empty(len(x)), cupy.empty(len(x))

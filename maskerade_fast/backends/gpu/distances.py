@@ -47,11 +47,12 @@ class Atoms:
         self, offsets: Array, weights: Array, points: Array, n_reflect: int, bandwidth: float, mass_correction: bool
     ) -> None:
         on_host = np.asarray(to_host(offsets), dtype=np.int64)
-        self.offsets, self.weights, self.points = native(offsets, np.int64), native(weights), native(points)
+        both: Array = cupy.asarray(np.concatenate([on_host, tile_starts(on_host)]))  # one copy across the bus
+        self.offsets, self.starts = both[: len(on_host)], both[len(on_host) :]
+        self.weights, self.points = native(weights), native(points)
         self.n_reflect, self.bandwidth, self.mass_correction = n_reflect, bandwidth, mass_correction
         self.mixed = False
-        self.starts: Array = cupy.asarray(tile_starts(on_host))
-        self.data: Array = cupy.zeros((len(on_host) - 1, _N_DATA))
+        self.data: Array = cupy.empty((len(on_host) - 1, _N_DATA))  # see fill_self_terms
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -214,8 +215,9 @@ def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array) -> tuple[Array, Arra
     """
     with device_of(a.points, b.points, cotangent):
         cotangent = native(cotangent)
-        g_weights: Array = cupy.zeros(a.weights.shape)
-        g_points: Array = cupy.zeros(a.points.shape)
+        empty_or_zeros = cupy.empty if cotangent.size else cupy.zeros
+        g_weights: Array = empty_or_zeros(a.weights.shape)
+        g_points: Array = empty_or_zeros(a.points.shape)
         if cotangent.size:
             shape = (np.int32(a.n_dims), np.float64(a.bandwidth))
             totals, sums = _pulls(a, b, cotangent, shape), _cotangent_sums(a, b, cotangent)
