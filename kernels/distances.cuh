@@ -29,7 +29,7 @@ constexpr int pair_blocks(int D, int form, bool mixed) {
     return D == 1 && form == ENERGY && !mixed ? 11
            : D == 1 || D == 2                 ? 8
            : D == 0                           ? 5
-           : D <= 5 && form < GAUSSIAN        ? 7
+           : D <= 5 && form < GAUSSIAN        ? (mixed ? 6 : 7)
                                               : 4;
 }
 // Most axes for which the atoms of a thread fit its registers; beyond, WIDE_AXES of them at a time
