@@ -24,8 +24,9 @@ constexpr int LEADING = TILE_B + 1; // odd: the threads of a half-warp write one
 constexpr int WIDE_AXES = 4;        // axes of a tile where the atoms of a thread do not fit its registers
 constexpr int WIDE_COMPONENTS = 8;  // components of b whose sums over axes such a thread keeps
 constexpr int N_DATA = 3;           // self term, mass and moment come before the features
+// Annotated, since NVRTC takes a function without it for the host's and refuses it.
 // Blocks of pairs of tiles on an SM. At D=1 shared memory has room for eleven on sm_90, else registers for fewer.
-constexpr int pair_blocks(int D, int form, bool mixed) {
+__host__ __device__ constexpr int pair_blocks(int D, int form, bool mixed) {
     return D == 1 && form == ENERGY && !mixed ? 11
            : D == 1 || D == 2                 ? 8
            : D == 0                           ? 5
@@ -33,7 +34,7 @@ constexpr int pair_blocks(int D, int form, bool mixed) {
                                               : 4;
 }
 // Most axes for which the atoms of a thread fit its registers; beyond, WIDE_AXES of them at a time
-constexpr int value_axes(int form, bool mixed) {
+__host__ __device__ constexpr int value_axes(int form, bool mixed) {
     return mixed || form >= GAUSSIAN ? 10 : 18;
 }
 constexpr int MIN_BLOCKS = 2; // without a bound ptxas aims at occupancy and spills a few bytes for it
