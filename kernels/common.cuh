@@ -13,6 +13,7 @@ constexpr unsigned FULL_WARP = 0xffffffffu;
 // ---- port layer ----
 // MF_SHARED(T, name, n)    n elements of shared memory, n a constant: one array for each place in the source
 // MF_DYN_SMEM(T, name)     the launch's dynamic shared memory, 16-byte aligned
+// MF_RSQRT_SEED(y, x)      y = 1 / sqrt(x) to some 20 bits, from the upper half of a positive normal float64 x
 // MF_MMA884(c0, c1, a, b)  C += A B in float64 by a whole warp, C 8x8, A 8x4, B 4x8; only with MF_HAVE_MMA
 //
 // The emulator (tests/emulator/shim.hpp) defines them itself: bounds are then known and the memory starts as
@@ -22,6 +23,7 @@ constexpr unsigned FULL_WARP = 0xffffffffu;
 #define MF_DYN_SMEM(T, name)                                                                                 \
     extern __shared__ __align__(16) unsigned char mf_dynamic_shared[];                                       \
     T* const name = reinterpret_cast<T*>(mf_dynamic_shared)
+#define MF_RSQRT_SEED(y, x) asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x))
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && !defined(MF_NO_MMA)
 #define MF_HAVE_MMA 1
 // Lane l holds A[l / 4][l % 4], B[l % 4][l / 4] and C[l / 4][2 (l % 4) + {0, 1}]; all 32 lanes take part.
@@ -128,6 +130,34 @@ __device__ __forceinline__ double infinity() {
 
 template <typename T> __device__ __forceinline__ T square(T x) {
     return x * x;
+}
+
+// 1 / sqrt(x) to some 20 bits, without a branch; about 1e-154 where x is 0 or below the normal numbers (the
+// subtraction wraps) and where it is infinite
+__device__ __forceinline__ double root_seed(double x) {
+    constexpr unsigned SMALLEST = 0x00100000u; // upper halves of the normal numbers
+    constexpr unsigned LARGEST = 0x7fefffffu;
+    const unsigned high = min((unsigned)__double2hiint(x) - SMALLEST, LARGEST - SMALLEST) + SMALLEST;
+    double seed;
+    MF_RSQRT_SEED(seed, __hiloint2double((int)high, 0));
+    return seed;
+}
+
+// Square root of x >= 0 within 1 ulp: one step of third order from the seed. sqrt() branches to a slow path, and
+// between branches one root waits for the other; it takes 8 operations for its last half ulp, this takes 5.
+// 0, infinity and NaN stay what they are; below 2.3e-308 the root is 0.
+__device__ __forceinline__ double branchless_root(double x) {
+    const double seed = root_seed(x);
+    const double root = __dmul_rn(x, seed);
+    const double error = fma(-root, seed, 1.0);
+    return fma(__dmul_rn(root, error), fma(0.375, error, 0.5), root);
+}
+
+// 1 / sqrt(x) of x >= 0 within 1 ulp, as `branchless_root`; about 1e-154 at 0
+__device__ __forceinline__ double branchless_inverse_root(double x) {
+    const double seed = root_seed(x);
+    const double error = fma(-__dmul_rn(x, seed), seed, 1.0);
+    return fma(__dmul_rn(seed, error), fma(0.375, error, 0.5), seed);
 }
 
 // ---- phases ----

@@ -4,7 +4,7 @@
 //     MF_FORM  0 energy distance, 1 reflected, 2 Gaussian MMD, 3 reflected
 //     MF_MIXED 1: float32 terms, float64 sums (values of forms 0 and 1)
 // variants: MF_D=1,2,5,10,18,0 MF_FORM=0,1,2,3 MF_MIXED=0
-// variants: MF_D=1,5,18,0 MF_FORM=0,1 MF_MIXED=1
+// variants: MF_D=1,5,10,18,0 MF_FORM=0,1 MF_MIXED=1
 #include "distances.cuh"
 #include "hyperkernel.cuh"
 
@@ -18,13 +18,13 @@
 #define MF_MIXED 0
 #endif
 
-// Largest numbers of axes for which the registers hold what a thread needs: an atom, and with gradients the sums
-// for every coordinate beside it
-constexpr int VALUE_AXES = 18;
+// Most axes for which the registers hold an atom and the sums of a gradient for every coordinate beside it
 constexpr int GRADIENT_AXES = 10;
-constexpr int VALUE_D = MF_D <= VALUE_AXES ? MF_D : 0;
+constexpr int VALUE_D = MF_D <= value_axes(MF_FORM, MF_MIXED != 0) ? MF_D : 0;
 constexpr int GRADIENT_D = MF_D <= GRADIENT_AXES ? MF_D : 0;
 constexpr bool MIXED = MF_MIXED != 0;
+
+constexpr int PAIR_BLOCKS = pair_blocks(VALUE_D, MF_FORM, MF_MIXED != 0);
 
 // Mixtures of b whose pull on a component is summed by itself; the sums are then added in order
 constexpr int WINDOW = 32;
@@ -32,7 +32,7 @@ constexpr int WINDOW = 32;
 // ---- values ----
 
 // One block for each pair of tiles. `symmetric` (b is a): only what lies above the diagonal is computed.
-extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
+extern "C" __global__ void __launch_bounds__(PAIR_THREADS, PAIR_BLOCKS)
     pairwise_f64(const index_t* __restrict__ offsets_a, const double* __restrict__ weights_a,
                  const double* __restrict__ points_a, const double* __restrict__ data_a,
                  const index_t* __restrict__ starts, const index_t* __restrict__ offsets_b,
@@ -41,6 +41,8 @@ extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
                  int n_columns, double bandwidth, int symmetric, int power, double outputscale, double rate) {
     MF_SHARED(double, sums, TILE_A* LEADING);
     MF_SHARED(int, ends, TILE_B);
+    MF_SHARED(int, rows, TILE_A + 1);
+    const TileMemory memory = {sums, ends, rows};
     const unsigned n_tiles_b = (unsigned)((n_b + TILE_B - 1) / TILE_B); // tiles of b; all blocks fit 32 bits
     const Tile tile = tile_of(starts, blockIdx.x / n_tiles_b, blockIdx.x % n_tiles_b, n_b);
     if (symmetric && tile.first_b + tile.n_b <= tile.first_a) {
@@ -48,35 +50,44 @@ extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
     }
     const Batch a = {offsets_a, weights_a, points_a, data_a};
     const Batch b = {offsets_b, weights_b, points_b, data_b};
-    const TileSums from =
-        fill_tile<VALUE_D, MF_FORM, MIXED>(a, b, tile, n_dims, bandwidth * bandwidth, ends, sums);
-    for (int e = threadIdx.x; e < tile.n_a * TILE_B; e += TILE_A) {
-        const int k = e % TILE_B;
-        const index_t i_a = tile.first_a + e / TILE_B;
+    const double carry =
+        fill_tile<VALUE_D, MF_FORM, MIXED>(a, b, tile, n_dims, bandwidth * bandwidth, memory);
+    const int k = threadIdx.x % TILE_B; // one column for each thread
+    if (k < tile.n_b) {
         const index_t i_b = tile.first_b + k;
-        if (k >= tile.n_b || (symmetric && i_b < i_a)) {
-            continue;
-        }
-        double distance = 0.0;
-        if (!symmetric || i_b > i_a) {
-            distance = tile_distance(a, b, tile, i_a, k, from, sums, n_columns);
-        }
-        const double value = covariance(power, outputscale, rate, distance);
-        out[i_a * n_b + i_b] = value;
-        if (symmetric) {
-            sums[first_row(a, i_a, from.base) * LEADING + k] = value; // this thread alone has read that row
+        const double* const row_b = data_b + i_b * n_columns;
+        const Own own_b = own_of(row_b);
+#pragma unroll 1
+        for (int i = threadIdx.x / TILE_B; i < tile.n_a; i += PAIR_THREADS / TILE_B) {
+            const index_t i_a = tile.first_a + i;
+            if (symmetric && i_b < i_a) {
+                continue;
+            }
+            double distance = 0.0;
+            if (!symmetric || i_b > i_a) {
+                const double* const row_a = data_a + i_a * n_columns;
+                distance =
+                    finish(tile_cross(memory, i, k, carry), own_of(row_a), own_b, row_a, row_b, n_columns);
+            }
+            const double value = covariance(power, outputscale, rate, distance);
+            out[i_a * n_b + i_b] = value;
+            if (symmetric) {
+                sums[rows[i] * LEADING + k] = value; // this thread alone has read that row
+            }
         }
     }
     if (!symmetric) {
         return;
     }
     __syncthreads();
-    for (int e = threadIdx.x; e < tile.n_a * tile.n_b; e += TILE_A) {
-        const int k = e / tile.n_a;
-        const index_t i_a = tile.first_a + e % tile.n_a;
-        const index_t i_b = tile.first_b + k;
+#pragma unroll 1
+    for (int e = threadIdx.x; e < tile.n_a * tile.n_b; e += PAIR_THREADS) {
+        const int column = e / tile.n_a;
+        const int i = e % tile.n_a;
+        const index_t i_a = tile.first_a + i;
+        const index_t i_b = tile.first_b + column;
         if (i_b > i_a) {
-            out[i_b * n_b + i_a] = sums[first_row(a, i_a, from.base) * LEADING + k];
+            out[i_b * n_b + i_a] = sums[rows[i] * LEADING + column];
         }
     }
 }
@@ -265,8 +276,9 @@ template <> struct Pull<0> {
                 for (int axis = 0; axis < n_dims; axis += WIDE_AXES) {
                     const int n_axes = min(WIDE_AXES, n_dims - axis);
                     __syncthreads(); // the last axes have been read
-                    Wide::stage_axes(a.points, first, n, axis, n_axes, n_dims, WIDE_AXES + 1, rows);
-                    Wide::stage_axes(b.points, begin + base, size, axis, n_axes, n_dims, WIDE_AXES, staged);
+                    Wide::stage_axes<TILE_A>(a.points, first, n, axis, n_axes, n_dims, WIDE_AXES + 1, rows);
+                    Wide::stage_axes<TILE_A>(b.points, begin + base, size, axis, n_axes, n_dims, WIDE_AXES,
+                                             staged);
                     __syncthreads();
                     if (t >= n) {
                         continue;

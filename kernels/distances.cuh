@@ -9,18 +9,35 @@
 
 #include "common.cuh"
 
-// Threads of a block, one for each component of a tile of whole mixtures of a
+enum Form { ENERGY = 0, REFLECTED = 1, GAUSSIAN = 2, REFLECTED_GAUSSIAN = 3 };
+
+// Components in a tile of whole mixtures of a, and threads of a block that gives each a thread
 constexpr int TILE_A = 128;
-// Mixtures of b in a tile. 16 columns of sums take 17 kB: nine blocks find room on an SM of sm_90 and two on sm_75,
-// where 32 columns leave five and one; and a short b is spread over twice as many SMs.
+// Threads of a block for a pair of tiles, each with ROWS components: what is read of an atom of b from shared
+// memory, 6 of the 11 cycles that a pair took of an SM at D=1, serves two of a, and two roots run side by side.
+constexpr int PAIR_THREADS = 64;
+constexpr int ROWS = TILE_A / PAIR_THREADS;
+// Mixtures of b in a tile. 16 columns of sums take 17 kB: eleven blocks find room on an SM of sm_90 and three on
+// sm_75, where 32 columns leave six and one; and a short b is spread over twice as many SMs.
 constexpr int TILE_B = 16;
 constexpr int LEADING = TILE_B + 1; // odd: the threads of a half-warp write one column to different banks
 constexpr int WIDE_AXES = 4;        // axes of a tile where the atoms of a thread do not fit its registers
-constexpr int WIDE_COMPONENTS = 16; // components of b whose sums over axes such a thread keeps
+constexpr int WIDE_COMPONENTS = 8;  // components of b whose sums over axes such a thread keeps
 constexpr int N_DATA = 3;           // self term, mass and moment come before the features
-constexpr int MIN_BLOCKS = 2;       // without a bound ptxas aims at occupancy and spills a few bytes for it
-
-enum Form { ENERGY = 0, REFLECTED = 1, GAUSSIAN = 2, REFLECTED_GAUSSIAN = 3 };
+// Annotated, since NVRTC takes a function without it for the host's and refuses it.
+// Blocks of pairs of tiles on an SM. At D=1 shared memory has room for eleven on sm_90, else registers for fewer.
+__host__ __device__ constexpr int pair_blocks(int D, int form, bool mixed) {
+    return D == 1 && form == ENERGY && !mixed ? 11
+           : D == 1 || D == 2                 ? 8
+           : D == 0                           ? 5
+           : D <= 5 && form < GAUSSIAN        ? (mixed ? 6 : 7)
+                                              : 4;
+}
+// Most axes for which the atoms of a thread fit its registers; beyond, WIDE_AXES of them at a time
+__host__ __device__ constexpr int value_axes(int form, bool mixed) {
+    return mixed || form >= GAUSSIAN ? 10 : 18;
+}
+constexpr int MIN_BLOCKS = 2; // without a bound ptxas aims at occupancy and spills a few bytes for it
 
 // ---- numbers: float64, or float32 for the terms with float64 for their sums ----
 
@@ -84,7 +101,7 @@ __device__ __forceinline__ float add_square(float x, float sum) {
 }
 
 __device__ __forceinline__ double root(double x) {
-    return sqrt(x);
+    return branchless_root(x);
 }
 
 // By the approximate reciprocal root, 2 ulp. The smallest normal number keeps 0 from becoming 0 * inf.
@@ -92,9 +109,9 @@ __device__ __forceinline__ float root(float x) {
     return x * rsqrtf(fmaxf(x, 1.17549435e-38f));
 }
 
-// 1 / sqrt(x), 0 at 0: the subgradient of a distance where atoms meet
+// 1 / sqrt(x); where atoms meet some 1e-154 times differences of 0: the subgradient 0
 __device__ __forceinline__ double inverse_root(double x) {
-    return x > 0.0 ? rsqrt(x) : 0.0;
+    return branchless_inverse_root(x);
 }
 
 // Sum over j of w_j g_j for one i
@@ -302,12 +319,24 @@ __device__ __forceinline__ index_t owner_of(const index_t* offsets, index_t firs
     return first;
 }
 
+// What a mixture's row of `data` begins with
+struct Own {
+    double self;
+    double mass;
+    double moment;
+};
+
+__device__ __forceinline__ Own own_of(const double* row) {
+    return {row[0], row[1], row[2]};
+}
+
 // c(a, b) to d(a, b): self terms, mass correction (whose moments are 0 without it), clamp, features
-__device__ __forceinline__ double finish(double cross, const double* data_a, const double* data_b,
-                                         int n_columns) {
-    double distance = cross - 0.5 * data_a[0] - 0.5 * data_b[0];
-    distance = fma(data_a[1] - data_b[1], data_a[2] - data_b[2], distance);
+__device__ __forceinline__ double finish(double cross, const Own& a, const Own& b, const double* data_a,
+                                         const double* data_b, int n_columns) {
+    double distance = cross - 0.5 * a.self - 0.5 * b.self;
+    distance = fma(a.mass - b.mass, a.moment - b.moment, distance);
     distance = distance < 0.0 ? 0.0 : distance;
+#pragma unroll 1
     for (int f = N_DATA; f < n_columns; ++f) {
         distance += fabs(data_a[f] - data_b[f]);
     }
@@ -333,60 +362,105 @@ __device__ __forceinline__ Tile tile_of(const index_t* starts, index_t tile_a, i
     return tile;
 }
 
-// sums[t * LEADING + k] = w_i sum_j w_j g(p_i, q_j) over the components j of mixture k of the tile, for component
-// i = first + t of a, t < n. Starts with every thread free to write shared memory; ends with a barrier. `ends`
-// are the ends of the mixtures of b, from `begin` on, ready at the first barrier in here.
+// Bit j: a mixture ends with component j of the WARP from `base` on. By all lanes of a warp, of TILE_B `ends`.
+__device__ __forceinline__ unsigned closing_bits(const int* ends, int base) {
+    static_assert(TILE_B <= WARP, "one lane for each end");
+    const int lane = lane_of();
+    const int place = (lane < TILE_B ? ends[lane] : 0) - 1 - base;
+    unsigned bits = place >= 0 && place < WARP ? 1u << place : 0u;
+#pragma unroll
+    for (int offset = WARP / 2; offset > 0; offset /= 2) {
+        bits |= __shfl_xor_sync(FULL_WARP, bits, offset);
+    }
+    return bits;
+}
+
+// sums[r * LEADING + k] = w_i sum_j w_j g(p_i, q_j) over the components j of mixture k of the tile, for component
+// i = first + r of a, r < n; further rows are scratch. Starts with every thread free to write shared memory; ends
+// with a barrier. `ends` are the ends of the mixtures of b, from `begin` on and 0 past the last, ready at the first
+// barrier in here. Row r belongs to thread r modulo PAIR_THREADS.
 template <int D, int FORM, bool MIXED> struct Cross {
-    // An atom of a in registers, those of b staged in shared memory, where all lanes read the same one
+    // The atoms of a in registers, those of b staged in shared memory, where all lanes read the same one. GROUP of
+    // them are taken at once, whatever mixtures they belong to: their roots do not wait for each other.
     __device__ static __forceinline__ void fill(const Batch& a, const Batch& b, index_t first, int n,
                                                 index_t begin, int count, const int* ends, int, double b2,
                                                 double* sums) {
         typedef typename Precision<MIXED>::real R;
         typedef typename Precision<MIXED>::coordinate C;
-        constexpr int CHUNK = D <= 9 ? 64 : 32;
+        constexpr int CHUNK = D <= 2 ? 64 : 32;
+        constexpr int GROUP = FORM >= GAUSSIAN || D > 9 ? 1 : D <= 2 ? 4 : 2; // divides WARP
         MF_SHARED(Axis<C>, staged, CHUNK * D);
         MF_SHARED(R, staged_weights, CHUNK);
         const int t = threadIdx.x;
-        const bool active = t < n;
-        Axis<C> p[D];
-        double weight = 0.0;
-        if (active) {
-            weight = a.weights[first + t];
+        Axis<C> p[ROWS][D];
+        double weight[ROWS];
+        Total<R> total[ROWS];
+#pragma unroll
+        for (int m = 0; m < ROWS; ++m) {
+            const index_t i = first + min(t + m * PAIR_THREADS, n - 1);
+            weight[m] = a.weights[i];
+            total[m].start();
 #pragma unroll
             for (int d = 0; d < D; ++d) {
-                p[d] = axis_of<C>(a.points, first + t, d, D);
+                p[m][d] = axis_of<C>(a.points, i, d, D);
             }
         }
-        Total<R> total;
-        total.start();
-        int k = 0;
+        double* to = sums + t * LEADING;
         for (int base = 0; base < count; base += CHUNK) {
             const int size = min(CHUNK, count - base);
-            for (int e = t; e < size * D; e += TILE_A) {
-                staged[e] = axis_of<C>(b.points, begin + base + e / D, e % D, D);
+            // The last group is filled up with the last atom: nothing that it adds to is kept.
+            const int padded = (size + GROUP - 1) / GROUP * GROUP;
+            for (int e = t; e < padded * D; e += PAIR_THREADS) {
+                staged[e] = axis_of<C>(b.points, begin + base + min(e / D, size - 1), e % D, D);
             }
-            for (int e = t; e < size; e += TILE_A) {
-                convert(b.weights[begin + base + e], &staged_weights[e]);
+#pragma unroll 1
+            for (int e = t; e < padded; e += PAIR_THREADS) {
+                convert(b.weights[begin + base + min(e, size - 1)], &staged_weights[e]);
             }
             __syncthreads();
-            if (active) {
-                for (int j = 0; j < size;) {
-                    const int end = ends[k] - base;
-                    const int stop = min(end, size);
-                    for (; j < stop; ++j) {
-                        Gap<FORM, R> gap;
-                        gap.start();
+            for (int part = 0; part < size; part += WARP) {
+                unsigned closing = closing_bits(ends, base + part);
+                const int stop = min(part + WARP, size);
+#pragma unroll 1
+                for (int j = part; j < stop; j += GROUP) {
+                    R value[GROUP][ROWS];
+#pragma unroll
+                    for (int u = 0; u < GROUP; ++u) {
+                        Gap<FORM, R> gap[ROWS];
+#pragma unroll
+                        for (int m = 0; m < ROWS; ++m) {
+                            gap[m].start();
+                        }
 #pragma unroll
                         for (int d = 0; d < D; ++d) {
-                            gap.add(p[d], staged[j * D + d], b2);
+                            const Axis<C> q = staged[(j + u) * D + d];
+#pragma unroll
+                            for (int m = 0; m < ROWS; ++m) {
+                                gap[m].add(p[m][d], q, b2);
+                            }
                         }
-                        total.add(staged_weights[j], gap.value());
+#pragma unroll
+                        for (int m = 0; m < ROWS; ++m) {
+                            value[u][m] = gap[m].value();
+                        }
                     }
-                    if (j == end) {
-                        sums[t * LEADING + k] = weight * total.value();
-                        total.start();
-                        ++k;
+#pragma unroll
+                    for (int u = 0; u < GROUP; ++u) {
+                        const R w = staged_weights[j + u];
+#pragma unroll
+                        for (int m = 0; m < ROWS; ++m) {
+                            total[m].add(w, value[u][m]);
+                        }
+                        if (closing & (1u << u)) {
+#pragma unroll
+                            for (int m = 0; m < ROWS; ++m) {
+                                to[m * PAIR_THREADS * LEADING] = weight[m] * total[m].value();
+                                total[m].start();
+                            }
+                            ++to;
+                        }
                     }
+                    closing >>= GROUP;
                 }
             }
             __syncthreads();
@@ -396,127 +470,147 @@ template <int D, int FORM, bool MIXED> struct Cross {
 
 // Any number of axes: WIDE_AXES of them at a time, for WIDE_COMPONENTS components of b
 template <int FORM, bool MIXED> struct Cross<0, FORM, MIXED> {
+    typedef typename Precision<MIXED>::real R;
+    typedef typename Precision<MIXED>::coordinate C;
+
     __device__ static __forceinline__ void fill(const Batch& a, const Batch& b, index_t first, int n,
                                                 index_t begin, int count, const int* ends, int n_dims,
                                                 double b2, double* sums) {
-        typedef typename Precision<MIXED>::real R;
-        typedef typename Precision<MIXED>::coordinate C;
         MF_SHARED(Axis<C>, rows, TILE_A * (WIDE_AXES + 1)); // one more: no two lanes of a phase share banks
         MF_SHARED(Axis<C>, staged, WIDE_COMPONENTS * WIDE_AXES);
         MF_SHARED(R, staged_weights, WIDE_COMPONENTS);
         const int t = threadIdx.x;
-        const double weight = t < n ? a.weights[first + t] : 0.0;
-        Total<R> total;
-        total.start();
+        int row[ROWS];
+        double weight[ROWS];
+        Total<R> total[ROWS];
+#pragma unroll
+        for (int m = 0; m < ROWS; ++m) {
+            row[m] = min(t + m * PAIR_THREADS, n - 1);
+            weight[m] = a.weights[first + row[m]];
+            total[m].start();
+        }
         int k = 0;
         for (int base = 0; base < count; base += WIDE_COMPONENTS) {
             const int size = min(WIDE_COMPONENTS, count - base);
-            Gap<FORM, R> gap[WIDE_COMPONENTS];
+            Gap<FORM, R> gap[ROWS][WIDE_COMPONENTS];
 #pragma unroll
-            for (int j = 0; j < WIDE_COMPONENTS; ++j) {
-                gap[j].start();
+            for (int m = 0; m < ROWS; ++m) {
+#pragma unroll
+                for (int j = 0; j < WIDE_COMPONENTS; ++j) {
+                    gap[m][j].start();
+                }
             }
             for (int axis = 0; axis < n_dims; axis += WIDE_AXES) {
                 const int n_axes = min(WIDE_AXES, n_dims - axis);
                 __syncthreads(); // the last axes have been read
-                stage_axes(a.points, first, n, axis, n_axes, n_dims, WIDE_AXES + 1, rows);
-                stage_axes(b.points, begin + base, size, axis, n_axes, n_dims, WIDE_AXES, staged);
+                stage_axes<PAIR_THREADS>(a.points, first, n, axis, n_axes, n_dims, WIDE_AXES + 1, rows);
+                stage_axes<PAIR_THREADS>(b.points, begin + base, size, axis, n_axes, n_dims, WIDE_AXES,
+                                         staged);
                 if (t < size) {
                     convert(b.weights[begin + base + t], &staged_weights[t]);
                 }
                 __syncthreads();
-                if (t < n) {
-                    for (int d = 0; d < n_axes; ++d) {
-                        const Axis<C> p = rows[t * (WIDE_AXES + 1) + d];
+                for (int d = 0; d < n_axes; ++d) {
+                    Axis<C> p[ROWS];
 #pragma unroll
-                        for (int j = 0; j < WIDE_COMPONENTS; ++j) {
-                            if (j < size) {
-                                gap[j].add(p, staged[j * WIDE_AXES + d], b2);
+                    for (int m = 0; m < ROWS; ++m) {
+                        p[m] = rows[row[m] * (WIDE_AXES + 1) + d];
+                    }
+#pragma unroll
+                    for (int j = 0; j < WIDE_COMPONENTS; ++j) {
+                        if (j < size) {
+                            const Axis<C> q = staged[j * WIDE_AXES + d];
+#pragma unroll
+                            for (int m = 0; m < ROWS; ++m) {
+                                gap[m][j].add(p[m], q, b2);
                             }
                         }
                     }
                 }
             }
-            if (t < n) {
 #pragma unroll
-                for (int j = 0; j < WIDE_COMPONENTS; ++j) {
-                    if (j < size) {
-                        total.add(staged_weights[j], gap[j].value());
-                        if (base + j + 1 == ends[k]) {
-                            sums[t * LEADING + k] = weight * total.value();
-                            total.start();
-                            ++k;
+            for (int j = 0; j < WIDE_COMPONENTS; ++j) {
+                if (j < size) {
+                    const bool closes = base + j + 1 == ends[k];
+#pragma unroll
+                    for (int m = 0; m < ROWS; ++m) {
+                        total[m].add(staged_weights[j], gap[m][j].value());
+                        if (closes) {
+                            sums[(t + m * PAIR_THREADS) * LEADING + k] = weight[m] * total[m].value();
+                            total[m].start();
                         }
                     }
+                    k += closes;
                 }
             }
         }
         __syncthreads();
     }
 
+    // Axes `axis` to axis + n_axes of n components, by a block of BLOCK threads
+    template <int BLOCK>
     __device__ static __forceinline__ void stage_axes(const double* points, index_t first, int n, int axis,
-                                                      int n_axes, int n_dims, int leading,
-                                                      Axis<typename Precision<MIXED>::coordinate>* to) {
-        for (int e = threadIdx.x; e < n * WIDE_AXES; e += TILE_A) {
+                                                      int n_axes, int n_dims, int leading, Axis<C>* to) {
+        for (int e = threadIdx.x; e < n * WIDE_AXES; e += BLOCK) {
             const int d = e % WIDE_AXES;
             if (d < n_axes) {
-                to[e / WIDE_AXES * leading + d] = axis_of<typename Precision<MIXED>::coordinate>(
-                    points, first + e / WIDE_AXES, axis + d, n_dims);
+                to[e / WIDE_AXES * leading + d] = axis_of<C>(points, first + e / WIDE_AXES, axis + d, n_dims);
             }
         }
     }
 };
 
-// The sums over j of a tile, ready for the sums over i. A mixture of a that is larger than a tile is taken in
-// parts, its sums over all but the last kept in `carry` by the thread of each column.
-struct TileSums {
-    index_t base; // component in row 0 of the sums
-    double carry;
+// The sums over i of a tile, in shared memory
+struct TileMemory {
+    double* sums; // TILE_A * LEADING
+    int* ends;    // TILE_B
+    int* rows;    // TILE_A + 1: the row of the sums where each mixture of a starts, and the last end
 };
 
+// Fills the sums over j of a tile and the rows of its mixtures, by PAIR_THREADS threads. A mixture of a that is
+// larger than a tile is taken in parts; the result is its sum over all but the last part, for the thread of each
+// column, and 0 elsewhere.
 template <int D, int FORM, bool MIXED>
-__device__ __forceinline__ TileSums fill_tile(const Batch& a, const Batch& b, const Tile& tile, int n_dims,
-                                              double b2, int* ends, double* sums) {
+__device__ __forceinline__ double fill_tile(const Batch& a, const Batch& b, const Tile& tile, int n_dims,
+                                            double b2, const TileMemory& memory) {
     const int t = threadIdx.x;
     const index_t begin = b.offsets[tile.first_b];
     const int count = (int)(b.offsets[tile.first_b + tile.n_b] - begin);
-    if (t < tile.n_b) {
-        ends[t] = (int)(b.offsets[tile.first_b + t + 1] - begin);
+    if (t < TILE_B) {
+        memory.ends[t] = t < tile.n_b ? (int)(b.offsets[tile.first_b + t + 1] - begin) : 0;
     }
     const index_t end = a.offsets[tile.first_a + tile.n_a];
-    TileSums result;
-    result.base = a.offsets[tile.first_a];
-    result.carry = 0.0;
+    index_t base = a.offsets[tile.first_a];
+    double carry = 0.0;
     for (;;) {
-        const int n = (int)min((index_t)TILE_A, end - result.base);
-        Cross<D, FORM, MIXED>::fill(a, b, result.base, n, begin, count, ends, n_dims, b2, sums);
-        if (result.base + n == end) {
-            return result;
+        const int n = (int)min((index_t)TILE_A, end - base);
+#pragma unroll 1
+        for (int e = t; e <= tile.n_a; e += PAIR_THREADS) {
+            memory.rows[e] = (int)min(max(a.offsets[tile.first_a + e] - base, (index_t)0), (index_t)n);
+        }
+        Cross<D, FORM, MIXED>::fill(a, b, base, n, begin, count, memory.ends, n_dims, b2, memory.sums);
+        if (base + n == end) {
+            return carry;
         }
         if (t < tile.n_b) {
+#pragma unroll 1
             for (int i = 0; i < n; ++i) {
-                result.carry += sums[i * LEADING + t];
+                carry += memory.sums[i * LEADING + t];
             }
         }
-        result.base += n;
+        base += n;
     }
 }
 
-// Row of the sums where the components of mixture i_a start
-__device__ __forceinline__ int first_row(const Batch& a, index_t i_a, index_t base) {
-    return (int)max(a.offsets[i_a] - base, (index_t)0);
-}
-
-// d of mixture i_a and column k of the tile. All threads have come past the barrier of `fill_tile`.
-__device__ __forceinline__ double tile_distance(const Batch& a, const Batch& b, const Tile& tile, index_t i_a,
-                                                int k, const TileSums& from, const double* sums,
-                                                int n_columns) {
-    double cross = from.carry;
-    const int stop = (int)(a.offsets[i_a + 1] - from.base);
-    for (int i = first_row(a, i_a, from.base); i < stop; ++i) {
-        cross += sums[i * LEADING + k];
+// c(a, b) of mixture i of the tile and column k. All threads have come past the barrier of `fill_tile`, whose result
+// is `carry`.
+__device__ __forceinline__ double tile_cross(const TileMemory& memory, int i, int k, double carry) {
+    double cross = carry;
+    const int stop = memory.rows[i + 1];
+    for (int r = memory.rows[i]; r < stop; ++r) {
+        cross += memory.sums[r * LEADING + k];
     }
-    return finish(cross, a.data + i_a * n_columns, b.data + (tile.first_b + k) * n_columns, n_columns);
+    return cross;
 }
 
 // totals[i] += slots[0][i] + slots[1][i] + ..., one after the other

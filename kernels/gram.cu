@@ -6,15 +6,21 @@
 #define MF_PER_AXIS 0
 #endif
 
+constexpr int BLOCK = 256;      // of the tables
+constexpr int TILE_BLOCK = 128; // of the matrices: its warps work by themselves
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-constexpr int BLOCKS = 1; // of a multiprocessor: two would spill 16 bytes
+constexpr int TILE_BLOCKS = 2; // of a multiprocessor
 #else
-constexpr int BLOCKS = 2; // of a multiprocessor: at most 128 registers a thread
+constexpr int TILE_BLOCKS = 3; // at most 168 registers a thread; 16 entries at once need no more warps
 #endif
-constexpr int BLOCK = 256;
-constexpr int SIDE = 16;       // threads a side of a block's square
-constexpr int R = GRAM_TILE;   // pairs a side of a thread's tile
-constexpr int SPAN = SIDE * R; // pairs a side of a block's square
+constexpr int R = GRAM_TILE; // pairs a side of a thread's tile
+// Each warp has a tile of its own, 4 x 8 threads. Of 144 points 16 x 32 tiles on and below the diagonal have 1.23
+// times the pairs that are needed, where squares of 64 have 2.35 times as many.
+constexpr int LANES = 8;               // threads along a row of a tile
+constexpr int ROWS = WARP / LANES * R; // 16
+constexpr int COLUMNS = LANES * R;     // 32
+constexpr int TURNED_STRIDE =
+    ROWS + 2; // half-warps write 8 columns of 2 rows, and read rows, without conflicts
 
 // Cosines and sines of the phases of the components first, first + 1, ... at the points: (count, phases, 2, N).
 // The points are taken from `origin`, their differences kept as high + low without error (Knuth's two-sum), so
@@ -68,114 +74,143 @@ extern "C" __global__ void __launch_bounds__(WARP)
     }
 }
 
-// The pairs of one thread: rows and columns SIDE apart, so that neighbouring threads write neighbouring columns.
-__device__ __forceinline__ void pairs_of(int row, int column, int n_rows, int n_columns, int (&i)[R],
-                                         int (&j)[R]) {
+// The pairs of one thread: rows WARP / LANES apart and columns LANES apart, so that neighbouring threads write
+// neighbouring columns.
+__device__ __forceinline__ void pairs_of(int first_row, int first_column, int n_rows, int n_columns,
+                                         int (&i)[R], int (&j)[R]) {
+    const int lane = lane_of();
 #pragma unroll
     for (int a = 0; a < R; ++a) {
-        i[a] = min(row + a * SIDE, n_rows - 1);
-        j[a] = min(column + a * SIDE, n_columns - 1);
+        i[a] = min(first_row + lane / LANES + a * (WARP / LANES), n_rows - 1);
+        j[a] = min(first_column + lane % LANES + a * LANES, n_columns - 1);
     }
 }
 
+// First tile of this warp, and how many warps there are. 32 bits hold every tile of a launch: where their entries, 512
+// a tile, fit a card.
+__device__ __forceinline__ unsigned first_tile() {
+    return blockIdx.x * (unsigned)(TILE_BLOCK / WARP) + warp_of();
+}
+
+__device__ __forceinline__ unsigned tile_stride() {
+    return gridDim.x * (unsigned)(TILE_BLOCK / WARP);
+}
+
 // K (count, N, M) of the mixtures from `start`; `tables_x` and `tables_y` begin with the first of them.
-extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS)
+extern "C" __global__ void __launch_bounds__(TILE_BLOCK, TILE_BLOCKS)
     gram_f64(const double* __restrict__ weights, const double* __restrict__ scales,
              const index_t* __restrict__ offsets, const double* __restrict__ x,
              const double* __restrict__ tables_x, const double* __restrict__ y,
              const double* __restrict__ tables_y, double* __restrict__ out, index_t start, index_t count,
              int n_rows, int n_columns, int n_dims) {
     const int phases = MF_PER_AXIS ? n_dims : 1;
-    const index_t down = (n_rows + SPAN - 1) / SPAN;
-    const index_t across = (n_columns + SPAN - 1) / SPAN;
-    for (index_t item = blockIdx.x; item < count * down * across; item += gridDim.x) {
-        const index_t b = item / (down * across);
-        const int row = (int)(item / across % down) * SPAN + threadIdx.x / SIDE;
-        const int column = (int)(item % across) * SPAN + threadIdx.x % SIDE;
+    const unsigned across = (unsigned)((n_columns + COLUMNS - 1) / COLUMNS);
+    const unsigned tiles = (unsigned)((n_rows + ROWS - 1) / ROWS) * across;
+    for (unsigned item = first_tile(); item < count * tiles; item += tile_stride()) {
+        const unsigned b = item / tiles;
+        const unsigned place = item - b * tiles;
+        const int first_row = (int)(place / across) * ROWS;
+        const int first_column = (int)(place % across) * COLUMNS;
         const index_t first = offsets[start + b];
         const index_t skip = (first - offsets[start]) * phases * 2;
         const Mixture mixture = {weights + first, scales + first * n_dims,
                                  (int)(offsets[start + b + 1] - first), n_dims};
         int i[R];
         int j[R];
-        pairs_of(row, column, n_rows, n_columns, i, j);
+        pairs_of(first_row, first_column, n_rows, n_columns, i, j);
         double k[R][R];
         gram_tile<MF_PER_AXIS, R>(mixture, {x, tables_x + skip * n_rows, n_rows},
                                   {y, tables_y + skip * n_columns, n_columns}, i, j, k);
+        const int row = first_row + lane_of() / LANES;
+        const int column = first_column + lane_of() % LANES;
+        double* const to = out + ((index_t)b * n_rows + row) * n_columns + column;
 #pragma unroll
         for (int a = 0; a < R; ++a) {
 #pragma unroll
             for (int c = 0; c < R; ++c) {
-                if (row + a * SIDE < n_rows && column + c * SIDE < n_columns) {
-                    out[(b * n_rows + i[a]) * n_columns + j[c]] = k[a][c];
+                if (row + a * (WARP / LANES) < n_rows && column + c * LANES < n_columns) {
+                    to[(index_t)a * (WARP / LANES) * n_columns + c * LANES] = k[a][c];
                 }
             }
         }
     }
 }
 
-// K (count, N, N) of points with themselves plus noise: squares on and below the diagonal are computed, the others
+// K (count, N, N) of points with themselves plus noise: tiles on and below the diagonal are computed, the others
 // are their mirror images, turned in shared memory so that they too are written along rows. The diagonal is
-// k(0) + noise exactly.
-extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS)
+// k(0) + noise exactly. Two warps share a square of COLUMNS points.
+extern "C" __global__ void __launch_bounds__(TILE_BLOCK, TILE_BLOCKS)
     gram_symmetric_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                        const index_t* __restrict__ offsets, const double* __restrict__ x,
                        const double* __restrict__ tables, const double* __restrict__ levels,
                        const double* __restrict__ noise, double* __restrict__ out, index_t start,
                        index_t count, index_t noise_rows, int noise_columns, int n_points, int n_dims) {
-    MF_SHARED(double, turned, SPAN*(SPAN + 1));
+    static_assert(COLUMNS == 2 * ROWS, "two tiles a square");
+    constexpr int PART = COLUMNS * TURNED_STRIDE;
+    MF_SHARED(double, parts, TILE_BLOCK / WARP * PART);
+    double* const turned = parts + warp_of() * PART;
     const int phases = MF_PER_AXIS ? n_dims : 1;
-    const index_t down = (n_points + SPAN - 1) / SPAN;
-    const index_t squares = lower_index(down, 0);
-    for (index_t item = blockIdx.x; item < count * squares; item += gridDim.x) {
-        const index_t b = item / squares;
-        const index_t place = item - b * squares;
-        const int square_row = (int)lower_row(place);
-        const int square_column = (int)(place - lower_index(square_row, 0));
-        const int row = threadIdx.x / SIDE;
-        const int column = threadIdx.x % SIDE;
-        const int row_start = square_row * SPAN;
-        const int column_start = square_column * SPAN;
+    const index_t down = (n_points + COLUMNS - 1) / COLUMNS;
+    const unsigned tiles = (unsigned)(2 * lower_index(down, 0));
+    for (unsigned item = first_tile(); item < count * tiles; item += tile_stride()) {
+        const unsigned b = item / tiles;
+        const unsigned place = item - b * tiles;
+        const int square_row = (int)lower_row(place / 2);
+        const int square_column = (int)(place / 2 - (unsigned)lower_index(square_row, 0));
+        const int first_row = square_row * COLUMNS + (int)(place % 2) * ROWS;
+        const int first_column = square_column * COLUMNS;
+        if (first_row >= n_points) {
+            continue;
+        }
         const index_t first = offsets[start + b];
         const Mixture mixture = {weights + first, scales + first * n_dims,
                                  (int)(offsets[start + b + 1] - first), n_dims};
         const Side side = {x, tables + (first - offsets[start]) * phases * 2 * n_points, n_points};
         int i[R];
         int j[R];
-        pairs_of(row_start + row, column_start + column, n_points, n_points, i, j);
+        pairs_of(first_row, first_column, n_points, n_points, i, j);
         double k[R][R];
         gram_tile<MF_PER_AXIS, R>(mixture, side, side, i, j, k);
-        double* const matrix = out + b * n_points * n_points;
-        const double k0 = levels[3 * (start + b)];
-        const double* const noise_row = noise + (noise_rows > 1 ? (start + b) * noise_columns : 0);
+        double* const matrix = out + (index_t)b * n_points * n_points;
+        const int lane = lane_of();
+        const int row = first_row + lane / LANES;
+        const int column = first_column + lane % LANES;
+        if (first_row < first_column + COLUMNS) { // the tile meets the diagonal
+            const double k0 = levels[3 * (start + b)];
+            const double* const noise_row = noise + (noise_rows > 1 ? (start + b) * noise_columns : 0);
+#pragma unroll
+            for (int a = 0; a < R; ++a) {
+#pragma unroll
+                for (int c = 0; c < R; ++c) {
+                    const int r = row + a * (WARP / LANES);
+                    if (r == column + c * LANES && r < n_points) {
+                        k[a][c] = k0 + noise_row[noise_columns > 1 ? r : 0];
+                    }
+                }
+            }
+        }
+        double* const to = matrix + (index_t)row * n_points + column;
 #pragma unroll
         for (int a = 0; a < R; ++a) {
 #pragma unroll
             for (int c = 0; c < R; ++c) {
-                const int r = row_start + row + a * SIDE;
-                const int s = column_start + column + c * SIDE;
-                if (r == s && r < n_points) {
-                    k[a][c] = k0 + noise_row[noise_columns > 1 ? r : 0];
+                const int r = row + a * (WARP / LANES);
+                if (r < n_points && column + c * LANES <= r) {
+                    to[(index_t)a * (WARP / LANES) * n_points + c * LANES] = k[a][c];
                 }
-                if (r < n_points && s <= r) {
-                    matrix[(index_t)r * n_points + s] = k[a][c];
-                }
-                turned[(column + c * SIDE) * (SPAN + 1) + row + a * SIDE] = k[a][c];
+                turned[(column - first_column + c * LANES) * TURNED_STRIDE + r - first_row] = k[a][c];
             }
         }
-        __syncthreads();
-#pragma unroll
-        for (int a = 0; a < R; ++a) {
-#pragma unroll
-            for (int c = 0; c < R; ++c) {
-                const int r = column_start + row + a * SIDE;
-                const int s = row_start + column + c * SIDE;
-                if (s < n_points && r < s) {
-                    matrix[(index_t)r * n_points + s] =
-                        turned[(row + a * SIDE) * (SPAN + 1) + column + c * SIDE];
-                }
+        __syncwarp();
+        // Two rows of the mirror image at a time
+        const int s = first_row + lane % ROWS;
+        double* const mirror = matrix + (index_t)first_column * n_points + s;
+#pragma unroll 4
+        for (int c = lane / ROWS; c < COLUMNS; c += WARP / ROWS) {
+            if (s < n_points && first_column + c < s) {
+                mirror[(index_t)c * n_points] = turned[c * TURNED_STRIDE + s - first_row];
             }
         }
-        __syncthreads();
+        __syncwarp(); // before the next tile is turned there
     }
 }

@@ -16,8 +16,8 @@
 #define MF_MIXED 0
 #endif
 
-constexpr int VALUE_AXES = 18; // as in distances.cu
-constexpr int VALUE_D = MF_D <= VALUE_AXES ? MF_D : 0;
+constexpr int VALUE_D = MF_D <= value_axes(MF_FORM, MF_MIXED != 0) ? MF_D : 0;
+constexpr int PAIR_BLOCKS = pair_blocks(VALUE_D, MF_FORM, MF_MIXED != 0);
 
 // Distances to covariances in place
 extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
 
 // slots[s][i][c] = sum of covariance(i, k) vectors[k][c] over the TILE_B mixtures k of tile first_tile + s of b: one
 // block for each tile of a and slot.
-extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
+extern "C" __global__ void __launch_bounds__(PAIR_THREADS, PAIR_BLOCKS)
     product_f64(const index_t* __restrict__ offsets_a, const double* __restrict__ weights_a,
                 const double* __restrict__ points_a, const double* __restrict__ data_a,
                 const index_t* __restrict__ starts, const index_t* __restrict__ offsets_b,
@@ -40,31 +40,37 @@ extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
                 double rate) {
     MF_SHARED(double, sums, TILE_A* LEADING);
     MF_SHARED(int, ends, TILE_B);
+    MF_SHARED(int, rows, TILE_A + 1);
+    const TileMemory memory = {sums, ends, rows};
     const int slot = blockIdx.x % n_slots;
     const Tile tile = tile_of(starts, blockIdx.x / n_slots, first_tile + slot, n_b);
     const Batch a = {offsets_a, weights_a, points_a, data_a};
     const Batch b = {offsets_b, weights_b, points_b, data_b};
-    const TileSums from =
-        fill_tile<VALUE_D, MF_FORM, MF_MIXED != 0>(a, b, tile, n_dims, bandwidth * bandwidth, ends, sums);
-    for (int e = threadIdx.x; e < tile.n_a * TILE_B; e += TILE_A) {
-        const int k = e % TILE_B;
-        const index_t i_a = tile.first_a + e / TILE_B;
-        if (k < tile.n_b) {
-            const double distance = tile_distance(a, b, tile, i_a, k, from, sums, n_columns);
+    const double carry =
+        fill_tile<VALUE_D, MF_FORM, MF_MIXED != 0>(a, b, tile, n_dims, bandwidth * bandwidth, memory);
+    const int k = threadIdx.x % TILE_B; // one column for each thread
+    if (k < tile.n_b) {
+        const double* const row_b = data_b + (tile.first_b + k) * n_columns;
+        const Own own_b = own_of(row_b);
+#pragma unroll 1
+        for (int i = threadIdx.x / TILE_B; i < tile.n_a; i += PAIR_THREADS / TILE_B) {
+            const double* const row_a = data_a + (tile.first_a + i) * n_columns;
+            const double distance =
+                finish(tile_cross(memory, i, k, carry), own_of(row_a), own_b, row_a, row_b, n_columns);
             // This thread alone has read that row.
-            sums[first_row(a, i_a, from.base) * LEADING + k] = covariance(power, outputscale, rate, distance);
+            sums[rows[i] * LEADING + k] = covariance(power, outputscale, rate, distance);
         }
     }
     __syncthreads();
-    for (int e = threadIdx.x; e < tile.n_a * n_vectors; e += TILE_A) {
-        const index_t i_a = tile.first_a + e / n_vectors;
+    for (int e = threadIdx.x; e < tile.n_a * n_vectors; e += PAIR_THREADS) {
+        const int i = e / n_vectors;
         const int c = e % n_vectors;
-        const double* row = sums + first_row(a, i_a, from.base) * LEADING;
+        const double* row = sums + rows[i] * LEADING;
         double total = 0.0;
-        for (int k = 0; k < tile.n_b; ++k) {
-            total = fma(row[k], vectors[(tile.first_b + k) * n_vectors + c], total);
+        for (int other = 0; other < tile.n_b; ++other) {
+            total = fma(row[other], vectors[(tile.first_b + other) * n_vectors + c], total);
         }
-        slots[(slot * n_a + i_a) * n_vectors + c] = total;
+        slots[(slot * n_a + tile.first_a + i) * n_vectors + c] = total;
     }
 }
 

@@ -1,8 +1,8 @@
 """Checks at the public door: every message names the argument, what was expected and what came.
 
 Arrays leave here native-endian, C-contiguous, aligned, writable and float64 or float32: one type for compiled
-code, and everything below can trust them. CuPy arrays stay on their card, where they are checked too: one number
-comes back to say that all is well.
+code, and everything below can trust them. CuPy arrays stay on their card. Small ones are copied to the host to be
+looked at; large ones are checked on the card, and one number comes back to say that all is well.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+
+_SEEN_BYTES = (
+    2**20
+)  # of a CuPy array that checks copy to the host: one wait in place of two launches and a wait a check
 
 
 def is_cupy(array: Any) -> bool:
@@ -63,9 +67,17 @@ def float_array(
             expected = " or ".join(f"{n}-D" for n in wanted)
             raise ValueError(f"{name}: expected a {expected} array, got shape {array.shape}")
         if allow != "any":
-            check_finite(array, name, allow=allow)
+            check_finite(seen_by_host(array), name, allow=allow)
     checked: Array = array
     return checked
+
+
+def seen_by_host(array: Array) -> Array:
+    """`array` as checks look at it: a copy on the host of a small CuPy array, else itself."""
+    if is_cupy(array) and array.nbytes <= _SEEN_BYTES:
+        copied: Array = array.get()  # type: ignore[attr-defined]
+        return copied
+    return array
 
 
 def plain_array(value: Any, name: str) -> Array:

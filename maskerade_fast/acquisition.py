@@ -8,14 +8,16 @@ With ``u`` the node weights times the surrogate's mean there, the covariance of 
 coefficients that `integrate` keeps. The cotangent of that product is a rank-one matrix, so a gradient costs about as
 much as a value.
 
-Hyper-kernels and their gradients are computed where the surrogate's mixtures live. Latent coordinates stay on the host:
-the search is SciPy's, and the map to mixtures rests on special functions that CuPy lacks.
+Hyper-kernels of whole pools are computed where the surrogate's mixtures live. Latent coordinates stay on the host: the
+search is SciPy's, and the map to mixtures rests on special functions that CuPy lacks. So does a step of the search
+unless its pairs of components are many: on a card a value and its gradient take some 130 launches and copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
@@ -40,6 +42,10 @@ _LEAST_MEAN = 1e-100
 _ROUNDING = 1e-13
 # Latent coordinates are standard normal under the prior: the search stays where it has any mass.
 _LATENT_BOUND = 5.0
+
+# Pairs of components in an evaluation of the search up to which the host computes it: 2 ms by 8 threads. No measure of
+# this machine's speed has a say, since the last digits differ between host and card.
+_HOST_PAIRS = 2**20
 
 Objective = Callable[[GMMBatch], tuple[float, GMMGradient]]
 
@@ -140,13 +146,15 @@ def _propose_informative(
     everything = np.arange(len(pool))
     half = max(size, len(pool) // 2)
     subsets = [everything] + [rng.permutation(len(pool))[:half] for _ in range(n_starts - 1)]
-    greedy = _GreedyInformation(surrogate, evidence, surrogate.beside(pool))
+    greedy = _GreedyInformation(surrogate, evidence, pool)
     information = _Information(surrogate, evidence)
+    n_support = len(evidence.support.batch.weights)
     best: tuple[float, GMMBatch] = (-np.inf, pool[everything[:size]])
     dropped = abnormal = 0
     for subset in subsets:
         start = pool[greedy.pick(subset, size)]
-        value, mixtures, lost, odd = _ascend(information, latent_map, [start], max_iterations)
+        steps = information.on_host if len(start.weights) * n_support <= _HOST_PAIRS else information
+        value, mixtures, lost, odd = _ascend(steps, latent_map, [start], max_iterations)
         dropped, abnormal = dropped + lost, abnormal + odd
         if value > best[0]:
             best = value, mixtures
@@ -160,10 +168,13 @@ def _propose_uncertain(
     chosen: list[GMMBatch] = []
     dropped = abnormal = 0
     placed = surrogate.beside(pool)
+    most = int(pool.n_components.max())
     for _ in range(size):
         objective = _Uncertainty(surrogate, chosen)
         scores = objective.scores(placed)
         starts = [pool[[i]] for i in np.argsort(-scores, kind="stable")[:n_starts]]
+        if most * objective.n_support <= _HOST_PAIRS:
+            objective = objective.on_host
         _, mixtures, lost, odd = _ascend(objective, latent_map, starts, max_iterations)
         dropped, abnormal = dropped + lost, abnormal + odd
         chosen.append(mixtures)
@@ -213,11 +224,20 @@ class _Information:
 
     def __init__(self, surrogate: Surrogate, evidence: Evidence) -> None:
         self.surrogate, self.evidence = surrogate, evidence
+        self.support = evidence.support
+
+    @cached_property
+    def on_host(self) -> _Information:
+        """The same for batches on the host."""
+        other = _Information(self.surrogate.on_host, self.evidence)
+        if other.surrogate is not self.surrogate:
+            other.support = other.surrogate.prepare(self.support.batch.to("cpu"))
+        return other
 
     def value_and_pull(self, batch: GMMBatch) -> tuple[float, Callable[[], GMMGradient]]:
         s, e = self.surrogate, self.evidence
         prepared = s.prepare(batch)
-        cross, pull_cross = s.kernel_pullback(prepared, e.support)
+        cross, pull_cross = s.kernel_pullback(prepared, self.support)
         own, pull_own = s.kernel_pullback(prepared)
         m = len(e.nodes)
         white = s.whiten(cross[:, m:].T)
@@ -252,6 +272,8 @@ class _Uncertainty:
 
     def __init__(self, surrogate: Surrogate, chosen: list[GMMBatch]) -> None:
         self.surrogate = surrogate
+        self.chosen = chosen
+        self.n_support = len(surrogate.mixtures.weights) + sum(len(g.weights) for g in chosen)
         self.support, self.factor = surrogate.prepared, surrogate.factor
         self.mean_weights = surrogate.solve_transposed(surrogate.whitened)
         if chosen:
@@ -266,6 +288,12 @@ class _Uncertainty:
             self.factor[h:, h:] = np.linalg.cholesky(corner + 1e-10 * surrogate.outputscale * np.eye(b))
             self.support = surrogate.prepare(concat([surrogate.mixtures, extra]))
             self.mean_weights = np.concatenate([self.mean_weights, np.zeros(b)])
+
+    @cached_property
+    def on_host(self) -> _Uncertainty:
+        """The same for mixtures on the host."""
+        host = self.surrogate.on_host
+        return self if host is self.surrogate else _Uncertainty(host, self.chosen)
 
     def scores(self, pool: GMMBatch) -> Array:
         """mean^2 times variance at each mixture of the pool."""
@@ -287,13 +315,18 @@ class _Uncertainty:
 
 
 class _GreedyInformation:
-    """Batches picked one by one from a pool: each new point conditions variances and covariances of the rest."""
+    """Batches picked one by one from a pool: each new point conditions variances and covariances of the rest.
+
+    The pool, on the host, meets observations and nodes where the surrogate's mixtures live, and each pick on the host.
+    """
 
     def __init__(self, surrogate: Surrogate, evidence: Evidence, pool: GMMBatch) -> None:
-        self.surrogate, self.pool, self.prepared = surrogate, pool, surrogate.prepare(pool)
-        self.white = surrogate.whiten(surrogate.kernel(surrogate.prepared, self.prepared))
+        placed = surrogate.prepare(surrogate.beside(pool))
+        self.surrogate, self.pool = surrogate.on_host, pool
+        self.prepared = placed if surrogate.on_host is surrogate else self.surrogate.prepare(pool)
+        self.white = surrogate.whiten(surrogate.kernel(surrogate.prepared, placed))
         self.variance = surrogate.prior_variance - np.einsum("ij,ij->j", self.white, self.white)
-        self.covariance = surrogate.kernel_matvec(self.prepared, evidence.support, evidence.coefficients)
+        self.covariance = surrogate.kernel_matvec(placed, evidence.support, evidence.coefficients)
 
     def pick(self, subset: Array, size: int) -> Array:
         """Indices into the pool of `size` members of `subset`."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array, non_negative, positive
+from ._checks import Array, float_array, non_negative, positive, seen_by_host
 from .backends import array_namespace, get_backend, on_their_device
 from .gmm import GMMBatch, GMMGradient
 
@@ -232,7 +232,7 @@ def to_atoms(
             if isinstance(scale, tuple) and len(scale) != n_dims:
                 raise ValueError(f"{name}: {len(scale)} entries, expected {n_dims} as the mixtures have dimensions")
             columns /= xp.asarray(scale)
-    if points.size and abs(points).max() > _LARGEST:
+    if points.size and abs(seen_by_host(points)).max() > _LARGEST:
         name, parameter = next((n, p) for n, p, columns in halves if abs(columns).max() > _LARGEST)
         raise ValueError(f"{name}: some {parameter} exceed {_LARGEST:g} times it")
     backend = get_backend(g.weights)

@@ -270,9 +270,17 @@ def segment_sums(values: Array, offsets: Array) -> Array:
         return np.add.reduceat(values, offsets[:-1]) if len(values) else np.zeros(len(offsets) - 1, values.dtype)
     xp = array_namespace(values)
     total: Array = xp.zeros(len(offsets) - 1, values.dtype)
-    starts, last = xp.asarray(offsets[:-1]), xp.asarray(offsets[1:] - 1)
-    for k in range(int(np.diff(offsets).max(initial=0))):  # cupy.add.reduceat is not to be had in every release
-        total += xp.where(starts + k <= last, values[xp.minimum(starts + k, last)], 0.0)
+    padded = xp.concatenate([values, xp.zeros(1, values.dtype)])
+    counts = np.diff(offsets)
+    longest = int(counts.max(initial=0))
+    # cupy.add.reduceat is not to be had in every release. Some rows of indices at a time cross the bus, of one entry of
+    # every segment each, together no more than `values` unless that is less than a row.
+    rows = max(1, len(values) // max(1, len(counts)))
+    for first in range(0, longest, rows):
+        k = np.arange(first, min(first + rows, longest))[:, None]
+        entries = padded[xp.asarray(np.where(k < counts, offsets[:-1] + k, len(values)))]
+        for row in entries:
+            total += row
     return total
 
 

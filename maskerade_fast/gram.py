@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array, is_cupy, one_of
+from ._checks import Array, check_finite, float_array, is_cupy, one_of, seen_by_host
 from .backends import array_namespace, get_backend, on_their_device, to_host
 from .errors import CollapsedInputsWarning
 from .gmm import GMMBatch
@@ -66,7 +66,7 @@ def gram(
     bits.
     Oracle: ``tests/oracle.py::gram``.
     """
-    X = checked_points(X, "X", g)
+    X, seen = points_and_seen(X, "X", g)
     one_of(phase, "phase", PHASES)
     if Y is not None:
         if noise_variance is not None:
@@ -75,7 +75,7 @@ def gram(
         noise = array_namespace(g.weights).zeros((1, 1))
     else:
         noise = checked_noise(noise_variance, g, len(X), default=0.0)
-    warn_if_collapsed(X, "X")
+    warn_if_collapsed(seen, "X")
     xb = get_backend(g.weights, X, Y, noise)
     K: Array = xb.gram(g.offsets, g.weights, g.means, g.scales, X, Y, noise, per_axis=phase == "per_axis")
     return K
@@ -83,19 +83,26 @@ def gram(
 
 def checked_points(value: Any, name: str, g: GMMBatch, *, allow_empty: bool = False) -> Array:
     """Inputs as (N, D) floats that fit the mixtures of `g`, small enough to be squared."""
+    return points_and_seen(value, name, g, allow_empty=allow_empty)[0]
+
+
+def points_and_seen(value: Any, name: str, g: GMMBatch, *, allow_empty: bool = False) -> tuple[Array, Array]:
+    """`checked_points`, and the same as further checks look at them (`seen_by_host`)."""
     if not isinstance(g, GMMBatch):
         raise TypeError(f"g: {type(g).__name__}, expected a GMMBatch")
-    points = float_array(value, name, ndim=(1, 2))
+    points = float_array(value, name, ndim=(1, 2), allow="any")
+    seen = seen_by_host(points)
+    check_finite(seen, name)
     if points.ndim == 1:
         points = points.reshape(-1, 1) if g.n_dims == 1 or len(points) else points.reshape(0, g.n_dims)
     if points.shape[1] != g.n_dims:
         raise ValueError(f"{name}: {points.shape[1]} columns (shape {points.shape}), but g.n_dims is {g.n_dims}")
     if len(points) == 0 and not allow_empty:
         raise ValueError(f"{name}: no rows, expected at least one point")
-    largest = float(abs(points).max()) if points.size else 0.0
+    largest = float(abs(seen).max()) if points.size else 0.0
     if largest > WIDEST:
         raise ValueError(f"{name}: entries up to {largest:g}, expected at most {WIDEST:g}; rescale")
-    return points
+    return points, seen.reshape(points.shape)
 
 
 def checked_noise(value: Any, g: GMMBatch, n_points: int, *, default: float | None = None) -> Array:
@@ -108,7 +115,9 @@ def checked_noise(value: Any, g: GMMBatch, n_points: int, *, default: float | No
         value = g.noise_variances if g.noise_variances is not None else default
     if value is None:
         raise ValueError("noise_variance: None, and g carries no noise_variances; expected one of the two")
-    noise = float_array(value, "noise_variance", ndim=(0, 1, 2), dtype=np.float64)
+    noise = float_array(value, "noise_variance", ndim=(0, 1, 2), dtype=np.float64, allow="any")
+    seen = seen_by_host(noise)
+    check_finite(seen, "noise_variance")
     n_mixtures = len(g)
     if noise.ndim < 2:
         good = noise.ndim == 0 or noise.shape == (n_mixtures,)
@@ -122,9 +131,9 @@ def checked_noise(value: Any, g: GMMBatch, n_points: int, *, default: float | No
             f"({n_mixtures}, {n_points})"
         )
     if noise.ndim == 0:
-        table = array_namespace(g.weights).full((1, 1), float(noise))
-    if (table < 0).any():
-        noise = to_host(noise)
+        table = array_namespace(g.weights).full((1, 1), float(seen))
+    if (seen < 0).any():
+        noise = to_host(seen)
         where = tuple(int(i) for i in np.argwhere(noise < 0)[0])
         raise ValueError(f"noise_variance{list(where) if where else ''}: {noise[where]}, expected >= 0")
     return table

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ._checks import Array, float_array, integer, non_negative, one_of
+from ._checks import Array, check_finite, float_array, integer, non_negative, one_of, seen_by_host
 from .backends import get_backend, on_their_device
 from .gmm import GMMBatch, GMMGradient
-from .gram import PHASES, WIDEST, checked_noise, checked_points, is_by_point, warn_if_collapsed
+from .gram import PHASES, WIDEST, checked_noise, is_by_point, points_and_seen, warn_if_collapsed
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,13 +125,15 @@ def checked_problem(
     one_of(phase, "phase", PHASES)
     non_negative(jitter, "jitter")
     limit = None if max_bytes is None else integer(max_bytes, "max_bytes", minimum=1)
-    X = checked_points(X, "X", g)
-    y = float_array(y, "y", ndim=1)
+    X, seen = points_and_seen(X, "X", g)
+    y = float_array(y, "y", ndim=1, allow="any")
+    seen_y = seen_by_host(y)
+    check_finite(seen_y, "y")
     if len(y) != len(X):
         raise ValueError(f"y: shape {y.shape}, expected ({len(X)},), one target for each row of X")
-    largest = float(abs(y).max())
+    largest = float(abs(seen_y).max())
     if largest > WIDEST:
         raise ValueError(f"y: entries up to {largest:g}, expected at most {WIDEST:g}; rescale")
     noise = checked_noise(noise_variance, g, len(X))
-    warn_if_collapsed(X, "X")
+    warn_if_collapsed(seen, "X")
     return X, y, noise, limit

@@ -239,6 +239,11 @@ class Surrogate:
         return g.to("gpu" if is_cupy(self.mixtures.weights) else "cpu")
 
     @cached_property
+    def on_host(self) -> Surrogate:
+        """The same surrogate, for mixtures on the host."""
+        return replace(self, mixtures=self.mixtures.to("cpu")) if is_cupy(self.mixtures.weights) else self
+
+    @cached_property
     def prepared(self) -> PreparedBatch:
         """The observations, prepared for many calls against other batches."""
         return self.prepare(self.mixtures)

@@ -297,8 +297,28 @@ def test_nothing_stays_behind_on_the_card(rng: np.random.Generator) -> None:
 # The method
 
 
-def test_marginalise(emulated: Any) -> None:
-    """The same run on both devices; what is shown is NumPy's either way."""
+@pytest.mark.parametrize("acquisition", ["information", "uncertainty"])
+def test_small_steps_of_a_search_stay_on_the_host(
+    emulated: Any, monkeypatch: pytest.MonkeyPatch, acquisition: str
+) -> None:
+    """A card would spend them on launches: one proposal at a time took thousands."""
+    runs, launches, waits = [], [], []
+    for pairs in (mf.acquisition._HOST_PAIRS, 0):
+        monkeypatch.setattr(mf.acquisition, "_HOST_PAIRS", pairs)
+        before = len(emulated.state.launches), emulated.state.synchronised
+        runs.append(mf.marginalise(X, Y, device="gpu", acquisition=acquisition, **RUN))
+        launches.append(len(emulated.state.launches) - before[0])
+        waits.append(emulated.state.synchronised - before[1])
+    assert launches[0] <= 60
+    assert waits[0] <= 140
+    assert launches[1] > 10 * launches[0]
+    tolerance = 1e-8 if acquisition == "information" else 1e-2  # the last ascent is flat: it ends where rounding says
+    assert runs[0].log_evidence == pytest.approx(runs[1].log_evidence, abs=tolerance)
+
+
+def test_marginalise(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same run on both devices, steps of the search too; what is shown is NumPy's either way."""
+    monkeypatch.setattr(mf.acquisition, "_HOST_PAIRS", 0)
     host = mf.marginalise(X, Y, device="cpu", **RUN)
     assert emulated.state.launches == []
     gpu = mf.marginalise(X, Y, device="gpu", **RUN)

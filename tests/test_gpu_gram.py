@@ -123,10 +123,10 @@ def test_chunks_leave_the_bits(door: ModuleType, rng: np.random.Generator, monke
     assert_array_equal(gram(door, batch, X, Y), whole[1])
 
 
-def test_a_block_may_have_several_squares(
+def test_a_warp_may_have_several_tiles(
     door: ModuleType, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Launches are bounded; blocks then go on to further squares."""
+    """Launches are bounded; warps then go on to further tiles."""
     batch = ragged(rng, [2, 1], 1)
     X = rng.normal(size=(70, 1))
     monkeypatch.setattr(door, "grid_for", lambda items, per_block: 1)

@@ -83,6 +83,38 @@ def test_a_file_that_ends_without_a_newline(tmp_path: Path, emulated: Any) -> No
     assert expand(tmp_path / "k.cu").splitlines()[2:] == ["int a;", '#line 2 "k.cu"', "int k;"]
 
 
+@pytest.mark.parametrize("source", sorted(path.name for path in (ROOT / "kernels").glob("*.cu")))
+def test_each_entry_can_be_compiled_alone(emulated: Any, source: str) -> None:
+    """The guards enclose an entry from its first line to its last, and lines keep their numbers."""
+    from maskerade_fast.backends.gpu._loader import expand
+
+    text = (ROOT / "kernels" / source).read_text()
+    names = re.findall(r'extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)', text)
+    guarded = re.findall(
+        r"^#if !defined\(MF_ONE_ENTRY\) \|\| defined\(MF_WITH_(\w+)\)\n"
+        r"#line (\d+) \"(\S+)\"\n(.*?)^#endif\n#line (\d+)",
+        expand(ROOT / "kernels" / source),
+        re.M | re.S,
+    )
+    assert [name for name, *_ in guarded] == names
+    for name, first, file, body, after in guarded:
+        assert file == source
+        lines = text.splitlines(keepends=True)[int(first) - 1 : int(after) - 1]
+        assert body == "".join(lines)
+        assert lines[-1] == "}\n"
+        assert body.count("__global__") == 1
+        assert re.search(rf"\b{name}\(", body)
+
+
+@pytest.mark.skipif(cubins.compiler() is None, reason="neither nvcc nor NVRTC is on this machine")
+def test_one_entry_is_compiled_alone(emulated: Any) -> None:
+    from maskerade_fast.backends.gpu._loader import expand
+
+    macros = {"MF_ONE_ENTRY": "1", "MF_WITH_gram_f64": "1", "MF_PER_AXIS": "0"}
+    compiled = cubins.compile_kernels(expand(ROOT / "kernels" / "gram.cu"), macros, 90)
+    assert [usage.entry for usage in compiled] == ["gram_f64"]
+
+
 def test_sources_are_found(emulated: Any) -> None:
     from maskerade_fast.backends.gpu._loader import source_folder
 

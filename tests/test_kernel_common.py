@@ -24,6 +24,12 @@ extern "C" __global__ void __launch_bounds__(32) rows_f64(const index_t* k, inde
         row[i] = lower_row(k[i]);
     }
 }
+extern "C" __global__ void __launch_bounds__(32) roots_f64(const double* x, double* root, double* inverse, int n) {
+    for (int k = threadIdx.x; k < n; k += 32) {
+        root[k] = branchless_root(x[k]);
+        inverse[k] = branchless_inverse_root(x[k]);
+    }
+}
 extern "C" __global__ void __launch_bounds__(32) functions_f64(const double* x, double* out, int n) {
     for (int k = threadIdx.x; k < n; k += 32) {
         double sine, cosine;
@@ -81,6 +87,25 @@ def test_rows_of_a_packed_triangle(kernels: Any) -> None:
     kernels("rows_f64")((1,), (32,), (cupy.asarray(places), found, np.int32(len(places))))
     np.testing.assert_array_equal(found.get(), np.tile(rows, 3))
     assert max(places) > 2**51
+
+
+def test_roots_without_a_branch(kernels: Any, rng: np.random.Generator) -> None:
+    """Within 1 ulp from a seed of 20 bits; 0, infinity and NaN as of sqrt, and no root below the normal numbers."""
+    import cupy
+
+    normal = np.concatenate(
+        [np.exp(rng.uniform(-700.0, 700.0, 5000)), rng.uniform(1.0, 4.0, 5000), [2.3e-308, 1.7e308]]
+    )
+    special_values = np.array([0.0, 5e-324, 1e-310, np.inf, np.nan, -np.nan])
+    x = np.concatenate([normal, special_values])
+    root, inverse = cupy.empty(len(x)), cupy.empty(len(x))
+    kernels("roots_f64")((1,), (32,), (cupy.asarray(x), root, inverse, np.int32(len(x))))
+    n = len(normal)
+    exact = np.sqrt(normal.astype(np.longdouble))
+    assert np.all(np.abs(root.get()[:n] - exact) <= np.spacing(np.sqrt(normal)))
+    assert np.all(np.abs(inverse.get()[:n] - 1 / exact) <= np.spacing(1 / np.sqrt(normal)))
+    np.testing.assert_array_equal(root.get()[n:], [0.0, 0.0, 0.0, np.inf, np.nan, np.nan])
+    assert np.all(inverse.get()[n : n + 3] < 1e-150)  # times differences of 0: the subgradient 0
 
 
 def test_functions_that_the_emulator_adds(kernels: Any) -> None:

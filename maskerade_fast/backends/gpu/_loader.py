@@ -1,7 +1,8 @@
 """Expand, compile, cache and launch the CUDA sources.
 
 `load` pastes the includes of a source in place, since CuPy's disk cache sees only the text it is given, and
-compiles one instance for each set of macros. Entries are ``extern "C"``: every CuPy caches plain names on disk.
+compiles one instance for each entry and set of macros: a first call does not wait for entries that it has no use for.
+Entries are ``extern "C"``: every CuPy caches plain names on disk.
 Instances live as long as Python, one for each device: a module belongs to the device it was loaded on.
 
 Where the wheel was built with ``MF_BUILD_FATBIN``, an instance's binary lies beside its source and is loaded if it
@@ -32,6 +33,7 @@ except ImportError as error:
 __all__ = ["DeviceLimits", "Kernel", "device_limits", "device_of", "expand", "load", "source_folder"]
 
 DEFAULT_SHARED = 48 * 1024  # bytes a block may have without being asked for
+ONE_ENTRY, WITH_ENTRY = "MF_ONE_ENTRY", "MF_WITH_"  # macros: leave out every entry but those with a macro of their own
 SYNCHRONISE = "MASKERADE_FAST_SYNC_LAUNCHES"  # environment: wait after each launch, so that a fault names its kernel
 
 
@@ -123,23 +125,26 @@ def load(source: str, entry: str, **defines: int) -> Kernel:
 
 @functools.cache
 def _kernel(device: int, source: str, entry: str, defines: tuple[tuple[str, int], ...]) -> Kernel:
-    return Kernel(entry, _module(device, source, defines).get_function(entry))
+    module = _binary(device, source, defines)
+    if module is None:
+        chosen = (f"-D{name}={value}" for name, value in defines)
+        options = ("-std=c++17", *chosen, f"-D{ONE_ENTRY}", f"-D{WITH_ENTRY}{entry}")
+        module = cupy.RawModule(code=expand(source_folder() / f"{source}.cu"), options=options)
+    return Kernel(entry, module.get_function(entry))
 
 
 @functools.cache
-def _module(device: int, source: str, defines: tuple[tuple[str, int], ...]) -> Any:
-    folder = source_folder()
-    binary = folder / (instance_name(source, defines) + ".fatbin")
-    if binary.is_file():
-        module = cupy.RawModule(path=str(binary))
-        try:
-            module.compile()
-        except cupy.cuda.driver.CUDADriverError:
-            pass  # no image for this card
-        else:
-            return module
-    options = ("-std=c++17", *(f"-D{name}={value}" for name, value in defines))
-    return cupy.RawModule(code=expand(folder / f"{source}.cu"), options=options)
+def _binary(device: int, source: str, defines: tuple[tuple[str, int], ...]) -> Any:
+    """All entries of an instance from its file; None if there is no file, or no image for this card in it."""
+    path = source_folder() / (instance_name(source, defines) + ".fatbin")
+    if not path.is_file():
+        return None
+    module = cupy.RawModule(path=str(path))
+    try:
+        module.compile()
+    except cupy.cuda.driver.CUDADriverError:
+        return None
+    return module
 
 
 def instance_name(source: str, defines: tuple[tuple[str, int], ...]) -> str:
@@ -159,20 +164,35 @@ def source_folder() -> Path:
 
 
 def expand(path: Path) -> str:
-    """Text of a source with each ``#include "x.cuh"`` replaced by that file, once; ``#line`` marks name the files."""
+    """Text of a source with each ``#include "x.cuh"`` replaced by that file, once; ``#line`` marks name the files.
+
+    Every entry is put between ``#if`` and ``#endif``: with ``MF_ONE_ENTRY`` only those are compiled that have a macro
+    ``MF_WITH_<entry>``. So the text, and what CuPy's cache makes of it, is the same for all of them.
+    """
     return "".join(_expanded(path, set()))
 
 
 _INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
+_ENTRY = re.compile(r'extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)')
 
 
 def _expanded(path: Path, seen: set[Path]) -> list[str]:
     seen.add(path)
     lines = [f'#line 1 "{path.name}"\n']
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    text = path.read_text(encoding="utf-8").splitlines()
+    within = False
+    for number, line in enumerate(text, 1):
         include = _INCLUDE.match(line)
         if include is None:
+            entry = _ENTRY.match("\n".join(text[number - 1 : number + 2]))
+            if entry is not None:
+                within = True
+                lines.append(f"#if !defined({ONE_ENTRY}) || defined({WITH_ENTRY}{entry[1]})\n")
+                lines.append(f'#line {number} "{path.name}"\n')
             lines.append("\n" if line.strip() == "#pragma once" else line + "\n")
+            if within and line.startswith("}"):
+                within = False
+                lines += ["#endif\n", f'#line {number + 1} "{path.name}"\n']
             continue
         other = path.parent / include[1]
         if other not in seen:

@@ -30,6 +30,7 @@ __all__ = ["pairwise_distance", "pairwise_distance_vjp", "prepare_atoms"]
 
 # As in kernels/distances.cuh and distances.cu
 TILE_A = 128
+PAIR_THREADS = 64
 TILE_B = 16
 _WINDOW = 32
 _N_DATA = 3  # columns of Atoms.data before the features
@@ -46,11 +47,12 @@ class Atoms:
         self, offsets: Array, weights: Array, points: Array, n_reflect: int, bandwidth: float, mass_correction: bool
     ) -> None:
         on_host = np.asarray(to_host(offsets), dtype=np.int64)
-        self.offsets, self.weights, self.points = native(offsets, np.int64), native(weights), native(points)
+        both: Array = cupy.asarray(np.concatenate([on_host, tile_starts(on_host)]))  # one copy across the bus
+        self.offsets, self.starts = both[: len(on_host)], both[len(on_host) :]
+        self.weights, self.points = native(weights), native(points)
         self.n_reflect, self.bandwidth, self.mass_correction = n_reflect, bandwidth, mass_correction
         self.mixed = False
-        self.starts: Array = cupy.asarray(tile_starts(on_host))
-        self.data: Array = cupy.zeros((len(on_host) - 1, _N_DATA))
+        self.data: Array = cupy.empty((len(on_host) - 1, _N_DATA))  # see fill_self_terms
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -191,7 +193,7 @@ def pairwise(a: Atoms, b: Atoms | None, power: int, outputscale: float, lengthsc
         args = (a.offsets, a.weights, a.points, a.data, a.starts, *right_hand_side(other), out, *sizes)
         kernel = a.kernel("distances", "pairwise_f64", a.mixed)
         grid = a.n_tiles * -(-len(other) // TILE_B)
-        kernel((grid,), (TILE_A,), (*args, np.int32(symmetric), *parameters(power, outputscale, lengthscale)))
+        kernel((grid,), (PAIR_THREADS,), (*args, np.int32(symmetric), *parameters(power, outputscale, lengthscale)))
         return out
 
 
@@ -213,8 +215,9 @@ def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array) -> tuple[Array, Arra
     """
     with device_of(a.points, b.points, cotangent):
         cotangent = native(cotangent)
-        g_weights: Array = cupy.zeros(a.weights.shape)
-        g_points: Array = cupy.zeros(a.points.shape)
+        empty_or_zeros = cupy.empty if cotangent.size else cupy.zeros
+        g_weights: Array = empty_or_zeros(a.weights.shape)
+        g_points: Array = empty_or_zeros(a.points.shape)
         if cotangent.size:
             shape = (np.int32(a.n_dims), np.float64(a.bandwidth))
             totals, sums = _pulls(a, b, cotangent, shape), _cotangent_sums(a, b, cotangent)

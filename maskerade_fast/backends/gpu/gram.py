@@ -13,7 +13,6 @@ import numpy as np
 from ..._checks import Array
 from ._loader import device_of
 from ._mixtures import (
-    BLOCK,
     Mixtures,
     chunks,
     diagonal_levels,
@@ -26,7 +25,8 @@ from ._mixtures import (
 
 __all__ = ["gram"]
 
-SPAN = 64  # rows and columns of the square that a block computes
+ROWS, COLUMNS = 16, 32  # of the tile that a warp computes, as in kernels/gram.cu
+WARPS = 4  # of a block
 TABLE_BYTES = 256 * 2**20  # phase tables at a time
 
 
@@ -74,7 +74,7 @@ def gram(
 def _rectangular(mixtures: Mixtures, x: Array, y: Array, out: Array) -> None:
     """K(X, Y) into `out`."""
     n_rows, n_columns = x.shape[1], y.shape[1]
-    squares = -(-n_rows // SPAN) * -(-n_columns // SPAN)
+    tiles = -(-n_rows // ROWS) * -(-n_columns // COLUMNS)
     origin = cupy.ascontiguousarray(x[:, 0])
     kernel = mixtures.kernel("gram", "gram_f64")
     for start, stop in chunks(mixtures.edges, 0, 16 * mixtures.n_phases * (n_rows + n_columns), TABLE_BYTES):
@@ -82,8 +82,8 @@ def _rectangular(mixtures: Mixtures, x: Array, y: Array, out: Array) -> None:
         sizes = (np.int64(start), np.int64(stop - start), np.int32(n_rows), np.int32(n_columns), np.int32(len(x)))
         batch = (mixtures.weights, mixtures.scales, mixtures.offsets)
         kernel(
-            (grid_for((stop - start) * squares, 1),),
-            (BLOCK,),
+            (grid_for((stop - start) * tiles, WARPS),),
+            (32 * WARPS,),
             (*batch, x, tables[0], y, tables[1], out[start:stop], *sizes),
         )
 
@@ -91,8 +91,8 @@ def _rectangular(mixtures: Mixtures, x: Array, y: Array, out: Array) -> None:
 def _symmetric(mixtures: Mixtures, x: Array, noise: Array, out: Array) -> None:
     """K(X, X) + noise into `out`."""
     n_dims, n_points = x.shape
-    across = -(-n_points // SPAN)
-    squares = across * (across + 1) // 2
+    squares = -(-n_points // COLUMNS)
+    tiles = squares * (squares + 1)  # two in each square on and below the diagonal
     origin = cupy.ascontiguousarray(x[:, 0])
     levels = diagonal_levels(mixtures, noise)
     kernel = mixtures.kernel("gram", "gram_symmetric_f64")
@@ -101,7 +101,7 @@ def _symmetric(mixtures: Mixtures, x: Array, noise: Array, out: Array) -> None:
         batch = (mixtures.weights, mixtures.scales, mixtures.offsets, x, tables, levels, noise)
         sizes = (np.int64(start), np.int64(stop - start), np.int64(len(noise)), np.int32(noise.shape[1]))
         kernel(
-            (grid_for((stop - start) * squares, 1),),
-            (BLOCK,),
+            (grid_for((stop - start) * tiles, WARPS),),
+            (32 * WARPS,),
             (*batch, out[start:stop], *sizes, np.int32(n_points), np.int32(n_dims)),
         )

@@ -17,6 +17,7 @@ import numpy as np
 from ..._checks import Array
 from ._loader import device_of, load
 from .distances import (
+    PAIR_THREADS,
     TILE_A,
     TILE_B,
     add_slots,
@@ -87,6 +88,6 @@ def hyperkernel_matvec(a: Any, b: Any, v: Array, *, outputscale: float, lengthsc
             count = min(len(slots), n_tiles - first)
             sizes = (np.int64(len(a)), np.int64(len(b)), np.int64(first), np.int32(count), *shape)
             settings = parameters(power, outputscale, lengthscale)
-            kernel((a.n_tiles * count,), (TILE_A,), (*args, *sizes, *settings))
+            kernel((a.n_tiles * count,), (PAIR_THREADS,), (*args, *sizes, *settings))
             add_slots(a.kernel("hyperkernel", "add_slots_f64", a.mixed), slots, out, count)
         return out
