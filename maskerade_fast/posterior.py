@@ -7,6 +7,7 @@ are few and lie on the host.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -22,6 +23,7 @@ from .data import RegressionData, Standardiser
 from .errors import DataError
 from .gmm import GMMBatch, segment_sums
 from .gp import GPPrediction, predict_gp
+from .importance import Controlled
 from .integrals import Evidence
 from .prediction import Prediction, combine_gaussians, combine_gaussians_joint
 from .surrogate import Surrogate
@@ -133,6 +135,52 @@ class Posterior:
             pair_weights=weights / scale,
             factor=amplitude[:, None] * evidence.factor / np.sqrt(scale),
             nodes_standardised=evidence.nodes,
+            node_probabilities=node_mass / node_mass.sum(),
+            warnings=warnings,
+            history=history,
+        )
+
+    @classmethod
+    def from_controlled(
+        cls,
+        data: RegressionData,
+        standardiser: Standardiser,
+        controlled: Controlled,
+        log_likelihoods: Array,
+        max_components: int,
+        warnings: tuple[str, ...],
+        history: tuple[HistoryRow, ...],
+    ) -> Posterior:
+        """From draws with the surrogate as control variate, in standardised units.
+
+        Predictions weigh the draws by f. As far as the surrogate explains f, and if it explains half or more, they take
+        its pair weights instead; a mixture of both is positive semi-definite as both are.
+        """
+        share = controlled.trusted
+        surrogate, evidence = controlled.surrogate, controlled.evidence
+        f = np.where(controlled.sampled, np.exp(controlled.log_f - controlled.log_f[controlled.sampled].max()), 0.0)
+        f *= (1.0 - share) / f.sum()
+        weights, factor = np.diag(f), np.diag(np.sqrt(f))
+        nodes, node_mass = surrogate.mixtures, f
+        if share > 0.0:
+            amplitude = np.exp(0.5 * (surrogate.log_values - surrogate.log_offset))
+            pairs = amplitude[:, None] * evidence.weights * amplitude
+            scale = share / float(pairs.sum())
+            weights = weights + scale * pairs
+            factor = np.hstack([factor, math.sqrt(scale) * amplitude[:, None] * evidence.factor])
+            nodes, node_mass = evidence.nodes, evidence.node_weights * evidence.node_values
+        shift = standardiser.log_density_shift(data.n_points)
+        return cls(
+            data_standardised=data,
+            standardiser=standardiser,
+            mixtures_standardised=surrogate.mixtures,
+            log_likelihoods=log_likelihoods + shift,
+            log_evidence=controlled.log_evidence + shift,
+            log_evidence_sd=controlled.log_evidence_sd,
+            component_probabilities=controlled.by_size[:max_components],
+            pair_weights=weights,
+            factor=factor,
+            nodes_standardised=nodes,
             node_probabilities=node_mass / node_mass.sum(),
             warnings=warnings,
             history=history,

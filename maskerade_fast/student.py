@@ -19,11 +19,12 @@ from ._checks import Array
 FREEDOM = 5.0
 """Degrees of freedom: heavier tails than a posterior's, at a small price where it is normal."""
 
+LEAST_PRIOR = 0.1
+"""Smallest share of the prior."""
 BANDWIDTHS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 MOST_KERNELS = 60
 WIDE_SHARE, WIDER = 0.3, 1.3
-LEAST_PRIOR = 0.1
-"""Smallest share of the prior."""
+"""Each group of kernels keeps this share for one t distribution, this much wider than the group seems."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +93,7 @@ class StudentMixture:
 
     def log_ratio(self, xi: Array) -> Array:
         """Log of the density over that of N(0, I), shape (B,), at `xi` (B, d)."""
-        prior = np.full((1, len(xi)), math.log(self.prior_share))
-        return np.asarray(special.logsumexp(np.concatenate([prior, self.log_terms(xi)]), axis=0))
+        return np.asarray(special.logsumexp(self._with_prior(self.log_terms(xi)), axis=0))
 
     def transform(self, normal: Array) -> Array:
         """Draws (B, d) from standard normal points (B, d + 2): the last two choose the part and the t's spread."""
@@ -108,17 +108,17 @@ class StudentMixture:
             xi[rows] = self.centres[k] + (xi[rows] * spread[rows, None]) @ self.factors[k].T
         return xi
 
-    def refitted(self, xi: Array, weights: Array, groups: StudentMixture) -> StudentMixture:
+    def refitted(self, xi: Array, weights: Array) -> StudentMixture:
         """The mixture of kernels round weighted draws that predicts them best, each from the others.
+
+        The parts of this mixture gather the draws: each group has its own centre and spread, held at the part's own as
+        long as few draws speak for it.
 
         Parameters
         ----------
         xi : array, shape (B, d)
         weights : array, shape (B,)
             Sum to 1.
-        groups : StudentMixture
-            Its parts gather the draws: each group has its own centre and spread, held at the part's own as long as few
-            draws speak for it.
 
         Notes
         -----
@@ -126,28 +126,33 @@ class StudentMixture:
         moments; h = 1 is one t distribution a group. h maximises the weighted log density, each draw left out of
         its own density.
         """
-        terms = np.concatenate([np.full((1, len(xi)), math.log(groups.prior_share)), groups.log_terms(xi)])
-        belongs = np.exp(terms - special.logsumexp(terms, axis=0)) * weights
-        prior_share = max(LEAST_PRIOR, float(belongs[0].sum()))
+        if len(self.shares) == 0:
+            return self
+        terms = self._with_prior(self.log_terms(xi))
+        prior_part = float(np.exp(terms[0] - special.logsumexp(terms, axis=0)) @ weights)
+        prior_share = max(LEAST_PRIOR, prior_part)
         home = np.argmax(terms[1:], axis=0)
-        owned = [_Group.of(xi, weights * (home == k), groups.centres[k], groups.factors[k]) for k in range(len(groups.shares))]
+        parts = zip(self.centres, self.factors, strict=True)
+        groups = [_Group.of(xi, weights * (home == k), *part) for k, part in enumerate(parts)]
         chosen = np.argsort(-weights, kind="stable")[:MOST_KERNELS]
         chosen = chosen[weights[chosen] > 0.0]
         best, best_score = self, -np.inf
         for h in BANDWIDTHS:
-            candidate, of_draw = _kernels(owned, xi, np.sqrt(weights), home, chosen, h, prior_share)
-            log_terms = candidate.log_terms(xi)
-            own = of_draw[:, None] == np.arange(len(xi))
-            prior = np.full((1, len(xi)), math.log(prior_share))
-            score = float(weights @ special.logsumexp(np.concatenate([prior, np.where(own, -np.inf, log_terms)]), axis=0))
+            candidate, of_draw = _kernels(groups, xi, np.sqrt(weights), home, chosen, h, prior_share)
+            others = np.where(of_draw[:, None] == np.arange(len(xi)), -np.inf, candidate.log_terms(xi))
+            score = float(weights @ special.logsumexp(candidate._with_prior(others), axis=0))
             if score > best_score:
                 best, best_score = candidate, score
         return best
 
+    def _with_prior(self, log_terms: Array) -> Array:
+        """The prior's term, then the others: (K + 1, B)."""
+        return np.concatenate([np.full((1, log_terms.shape[1]), math.log(self.prior_share)), log_terms])
+
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Centre and spread of the draws round a mode."""
+    """Weight, centre and spread of the draws round a mode."""
 
     mass: float
     centre: Array
@@ -155,6 +160,7 @@ class _Group:
 
     @classmethod
     def of(cls, xi: Array, weights: Array, centre: Array, factor: Array) -> _Group:
+        """Of weighted draws; each moment is trusted as the draws that speak for it, the rest is the given one."""
         mass = float(weights.sum())
         if mass <= 0.0:
             return cls(0.0, centre, factor)
@@ -177,7 +183,6 @@ def _kernels(
     for k, group in enumerate(groups):
         rows = chosen[home[chosen] == k] if h < 1.0 else chosen[:0]
         share = (1.0 - prior_share) * (0.9 * group.mass / total + 0.1 / len(groups))
-        # the group as a whole, wider than it seems: what kernels miss still has a bounded weight
         shares.append(np.array([share * (WIDE_SHARE if len(rows) else 1.0)]))
         centres.append(group.centre[None])
         factors.append(WIDER * group.factor[None])
