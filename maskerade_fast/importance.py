@@ -272,7 +272,9 @@ class _Fit:
         """Share of each size in the estimate, (n_max,)."""
         nets = self.integrals.shape[1]
         residual = (self.f - self.coefficient * self.predicted) / len(self.f)
-        parts = np.bincount(sizes[self.rows] - 1, residual, n_max)
-        parts += self.coefficient * np.bincount(node_sizes - 1, self.node_weights * self.node_values / nets, n_max)
+        parts: Array = np.bincount(sizes[self.rows] - 1, residual, n_max)
+        parts = parts + self.coefficient * np.bincount(
+            node_sizes - 1, self.node_weights * self.node_values / nets, n_max
+        )
         parts = np.maximum(parts, 0.0)
         return np.asarray(parts / parts.sum()) if parts.any() else np.full(n_max, 1.0 / n_max)

@@ -160,9 +160,7 @@ class MixtureMeasure(ReferenceMeasure):
         by_size = shares[:, None] * np.array([m.size_probabilities for m in measures])
         total = by_size.sum(axis=0)
         weights = by_size / np.where(total > 0.0, total, 1.0)
-        parts = tuple(
-            StudentMixture.average([m.parts[n] for m in measures], weights[:, n]) for n in range(len(total))
-        )
+        parts = tuple(StudentMixture.average([m.parts[n] for m in measures], weights[:, n]) for n in range(len(total)))
         return cls(measures[0].prior, total, parts)
 
     @property

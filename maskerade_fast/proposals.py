@@ -1,7 +1,7 @@
 """The reference measure that adapts to the posterior: ascents, a Laplace mixture, refinement by weighted draws.
 
-docs/mathematics.md section 9. Where data are many the likelihood is a spike that draws from the prior miss. So modes are
-sought first, each gets a t distribution shaped by its curvature, and draws from the mixture, weighted by f = L π/q
+docs/mathematics.md section 9. Where data are many the likelihood is a spike that draws from the prior miss. So modes
+are sought first, each gets a t distribution shaped by its curvature, and draws from the mixture, weighted by f = L π/q
 with q the average of all measures drawn from so far, refit it round by round.
 
 A measure fitted to draws has more mass where they fell, so their own weights are too small, by tenths of a nat with a
@@ -217,7 +217,9 @@ def find_modes(target: Target, draws: list[Summit], budget: int, rng: np.random.
     per_size = max(1, ascents // (2 * GRADIENT_COST * _MOST_STEPS // 2 * len(sizes)))
     starts = [draw for n in sizes for draw in [d for d in draws if d.size == n][:per_size]]
     summits = ascend(target, starts, int(_FIRST_WAVE * ascents))
-    best = {n: max((s for s in summits if s.size == n), key=lambda s: s.log_posterior) for n in {s.size for s in summits}}
+    best = {
+        n: max((s for s in summits if s.size == n), key=lambda s: s.log_posterior) for n in {s.size for s in summits}
+    }
     grown = [start for n in sizes if n - 1 in best and (start := grown_start(target, best[n - 1], rng)) is not None]
     summits += ascend(target, [*grown, *best.values()], int((1.0 - _FIRST_WAVE) * ascents))
     return curved(target, summits, budget - ascents)
@@ -274,7 +276,9 @@ def curved(target: Target, summits: list[Summit], budget: int) -> list[Mode]:
     for summit in ranked:
         n, xi, value = summit
         d = len(xi)
-        if summit.rank < ranked[0].rank - _BEHIND - d or any(is_twin(target.latent_map, mode, summit) for mode in modes):
+        if summit.rank < ranked[0].rank - _BEHIND - d or any(
+            is_twin(target.latent_map, mode, summit) for mode in modes
+        ):
             continue
         cost = GRADIENT_COST * (d + 1)
         if cost <= budget:
@@ -354,11 +358,12 @@ def size_shares(prior: Prior, log_mass: Array) -> Array:
     if not np.isfinite(log_mass).any():
         return p
     posterior = np.sqrt(p * np.exp(log_mass - log_mass.max()))
-    return (1.0 - _SIZE_FLOOR) * posterior / posterior.sum() + _SIZE_FLOOR * p
+    shares: Array = (1.0 - _SIZE_FLOOR) * posterior / posterior.sum() + _SIZE_FLOOR * p
+    return shares
 
 
 def tempered(log_f: Array, least: float) -> Array:
-    """Weights proportional to f^γ, γ <= 1 as large as an effective sample size of `least`, or half the draws, allows."""
+    """Weights proportional to f^γ, γ <= 1 as large as leaves an effective sample of `least`, or of half the draws."""
     least = min(least, 0.5 * len(log_f))
     for gamma in _POWERS:
         weights = np.exp(gamma * (log_f - log_f.max()))

@@ -1,7 +1,7 @@
 """A run that adapts its reference measure to the posterior, then draws from it (docs/mathematics.md section 9).
 
-How a budget is shared: a sixth at most for draws from the prior, a third for ascents and curvatures, then two fifths
-of the rest in rounds that refit the measure, three fifths for draws from the settled one, which alone give the evidence.
+How a budget is shared: a sixth at most for draws from the prior, a third for ascents and curvatures; of the rest two
+fifths for rounds that refit the measure and three for draws from the settled one, which alone give the evidence.
 """
 
 from __future__ import annotations

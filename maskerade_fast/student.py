@@ -76,7 +76,9 @@ class StudentMixture:
     def _log_constants(self) -> Array:
         """Log of each t density at its centre, with its share, over that of N(0, I) at 0; (K,)."""
         d = self.dimension
-        constant = special.gammaln(0.5 * (FREEDOM + d)) - special.gammaln(0.5 * FREEDOM) - 0.5 * d * math.log(FREEDOM / 2)
+        constant = (
+            special.gammaln(0.5 * (FREEDOM + d)) - special.gammaln(0.5 * FREEDOM) - 0.5 * d * math.log(FREEDOM / 2)
+        )
         determinants = np.log(np.diagonal(self.factors, axis1=1, axis2=2)).sum(axis=1)
         with np.errstate(divide="ignore"):
             return np.asarray(constant - determinants + np.log(self.shares))
@@ -192,5 +194,5 @@ def _kernels(
             centres.append(group.centre + math.sqrt(1.0 - h * h) * (xi[rows] - group.centre))
             factors.append(np.repeat(h * group.factor[None], len(rows), axis=0))
             of_draw.append(rows)
-    parts = (np.concatenate(a) for a in (shares, centres, factors))
-    return StudentMixture(*parts, prior_share), np.concatenate(of_draw)
+    mixture = StudentMixture(np.concatenate(shares), np.concatenate(centres), np.concatenate(factors), prior_share)
+    return mixture, np.concatenate(of_draw)
