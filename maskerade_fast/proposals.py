@@ -33,10 +33,11 @@ from .student import LEAST_PRIOR, StudentMixture
 GRADIENT_COST = 3
 """Likelihoods that one with its gradient counts as."""
 
-# Ascents: evaluations of each, at least and at most
-_FEWEST_STEPS, _MOST_STEPS = 8, 60
+# Ascents: evaluations of each, at least, as planned from draws, and at most
+_FEWEST_STEPS, _USUAL_STEPS, _MOST_STEPS = 6, 30, 60
+_WAYS = 3  # to add a component
 _TOLERANCE = 1e-6
-# A third of the steps' budget goes into starts from draws, the rest into starts from smaller modes
+# Share of the ascents' budget for starts from draws; the rest is for starts from modes
 _FIRST_WAVE = 0.5
 # Step in ξ, where one unit is a prior standard deviation, for differences of gradients
 _DIFFERENCE = 1e-4
@@ -205,31 +206,36 @@ class Adaptation:
 
 
 def find_modes(target: Target, draws: list[Summit], budget: int, rng: np.random.Generator) -> list[Mode]:
-    """Modes of all sizes, best first, from the best draws and from modes of one component less.
+    """Modes of all sizes, best first, from the best draws and then from modes of one component less.
 
-    Half of the budget is for ascents, half for curvatures; it is exceeded only as far as every size has an ascent of
-    a few steps.
+    Half of the budget is for ascents, half for curvatures, and what one leaves the other has.
     """
+    end = target.cost + budget
     sizes = sorted({draw.size for draw in draws})
-    if not sizes:
-        return []
-    ascents = budget // 2
-    per_size = max(1, ascents // (2 * GRADIENT_COST * _MOST_STEPS // 2 * len(sizes)))
-    starts = [draw for n in sizes for draw in [d for d in draws if d.size == n][:per_size]]
-    summits = ascend(target, starts, int(_FIRST_WAVE * ascents))
-    best = {
-        n: max((s for s in summits if s.size == n), key=lambda s: s.log_posterior) for n in {s.size for s in summits}
-    }
-    grown = [start for n in sizes if n - 1 in best and (start := grown_start(target, best[n - 1], rng)) is not None]
-    summits += ascend(target, [*grown, *best.values()], int((1.0 - _FIRST_WAVE) * ascents))
-    return curved(target, summits, budget - ascents)
+    rounds = max((sum(d.size == n for d in draws) for n in sizes), default=0)
+    by_size = [[d for d in draws if d.size == n] for n in sizes]
+    in_turn = [own[k] for k in range(rounds) for own in by_size if k < len(own)]  # the best of each size, then the next
+    first = int(_FIRST_WAVE * 0.5 * budget)
+    summits = ascend(target, in_turn[: max(first // (GRADIENT_COST * _USUAL_STEPS), len(sizes))], first)
+    best = {n: max((s for s in summits if s.size == n), key=lambda s: s.rank) for n in {s.size for s in summits}}
+    left = end - target.cost - int(0.5 * budget)
+    grown = []
+    for n in sizes:
+        if n - 1 in best and left >= _WAYS + GRADIENT_COST * _FEWEST_STEPS:
+            start = grown_start(target, best[n - 1], rng)
+            grown += [start] if start is not None else []
+            left -= _WAYS
+    again = sorted([*grown, *best.values()], key=lambda s: -s.rank)
+    summits += ascend(target, again, left)
+    return curved(target, summits, end - target.cost)
 
 
 def ascend(target: Target, starts: list[Summit], budget: int) -> list[Summit]:
-    """Ascents from all starts together, one batched likelihood with gradient a step."""
+    """Ascents together, one batched likelihood with gradient a step, from as many of the starts as `budget` allows."""
+    starts = starts[: max(0, budget) // (GRADIENT_COST * _FEWEST_STEPS)]
     if not starts:
         return []
-    steps = int(np.clip(budget // (GRADIENT_COST * len(starts)), _FEWEST_STEPS, _MOST_STEPS))
+    steps = min(budget // (GRADIENT_COST * len(starts)), _MOST_STEPS)
 
     def evaluate(rows: list[int], points: list[Array]) -> list[tuple[float, Array]]:
         latent = target.latent_map.latent([starts[k].size for k in rows], np.concatenate(points))
