@@ -155,26 +155,19 @@ def controlled_estimate(
         Where its hyper-kernels are computed.
     """
     ratio = measure.log_density_ratio(mixtures)
-    nodes = concat([net.mixtures for net in nets])
-    net_of_node = np.repeat(np.arange(len(nets)), [len(net) for net in nets])
-    v = np.concatenate([net.weights for net in nets])
-    placed, placed_nodes = mixtures.to(device), nodes.to(device)
-    node_ratio = np.exp(measure.log_density_ratio(nodes))
     log_f = log_likelihoods + ratio
-    best: _Fit | None = None
-    for of_f in (False, True):
-        log_values = log_f if of_f else log_likelihoods
-        fit = _Fit.of(
-            Surrogate.fit(placed, log_values, metric=metric, power=power),
-            placed_nodes,
-            v if of_f else v * node_ratio,
-            net_of_node,
-            np.ones(len(ratio)) if of_f else np.exp(ratio),
-            groups,
-        )
-        if best is None or fit.relative_error < best.relative_error:
-            best = fit
-    assert best is not None
+    placed = mixtures.to(device)
+    of_likelihood = _Prediction.of(
+        Surrogate.fit(placed, log_likelihoods, metric=metric, power=power), np.exp(ratio), groups
+    )
+    of_f = _Prediction.of(Surrogate.fit(placed, log_f, metric=metric, power=power), np.ones(len(ratio)), groups)
+    chosen = of_likelihood if of_likelihood.relative_error < of_f.relative_error else of_f
+    nodes = concat([net.mixtures for net in nets])
+    placed_nodes = nodes.to(device)
+    v = np.concatenate([net.weights for net in nets])
+    if chosen is of_likelihood:
+        v = v * np.exp(measure.log_density_ratio(nodes))
+    best = _Fit.of(chosen, placed_nodes, v, np.repeat(np.arange(len(nets)), [len(net) for net in nets]))
     sampled = groups >= 0
     plain, plain_sd = plain_estimate(log_f[sampled], groups[sampled])
     # two estimates of one number: what their difference exceeds its own standard error by is an error of either
@@ -185,10 +178,10 @@ def controlled_estimate(
         log_evidence_sd=math.hypot(log_sd(_CAUTION * best.relative_error), disagreement),
         by_size=best.by_size(mixtures.n_components, nodes.n_components, measure.prior.max_components),
         plain_log_evidence=plain,
-        explained=best.explained,
-        coefficient=best.coefficient,
-        surrogate=best.surrogate,
-        evidence=integrate(best.surrogate, placed_nodes, best.node_weights / len(nets)),
+        explained=chosen.explained,
+        coefficient=chosen.coefficient,
+        surrogate=chosen.surrogate,
+        evidence=integrate(chosen.surrogate, placed_nodes, best.node_weights / len(nets)),
         log_f=log_f,
         sampled=sampled,
         effective_sample_size=float(f.sum() ** 2 / (f @ f)),
@@ -196,50 +189,69 @@ def controlled_estimate(
 
 
 @dataclass(frozen=True, eq=False)
+class _Prediction:
+    """What a surrogate says of f at each draw without having seen it; in units of exp of its log_offset."""
+
+    surrogate: Surrogate
+    rows: Array  # of the draws among the h mixtures
+    groups: Array  # (M,)
+    f: Array  # (M,)
+    predicted: Array  # (M,)
+    shift: Array  # (M,), z at a draw less its prediction
+    coefficient: float
+    explained: float
+
+    @classmethod
+    def of(cls, surrogate: Surrogate, scale: Array, groups: Array) -> _Prediction:
+        """`scale` (h,) turns what the surrogate models into f."""
+        rows = np.flatnonzero(groups >= 0)
+        alpha = surrogate.solve_transposed(surrogate.whitened)
+        inverse = surrogate.whiten(np.eye(len(alpha)))
+        shift = (alpha / np.einsum("ij,ij->j", inverse, inverse))[rows]
+        f = np.exp(surrogate.log_values[rows] - surrogate.log_offset) * scale[rows]
+        predicted = (surrogate.epsilon + 0.5 * (surrogate.z[rows] - shift) ** 2) * scale[rows]
+        variance, spread = float(predicted.var()), float(f.var())
+        slope = float(np.mean((f - f.mean()) * (predicted - predicted.mean()))) / variance if variance > 0.0 else 0.0
+        coefficient = min(max(slope, 0.0), 1.0)
+        left = float((f - coefficient * predicted).var())
+        explained = 1.0 - left / spread if spread > 0.0 else 1.0
+        return cls(surrogate, rows, groups[rows], f, predicted, shift, coefficient, explained)
+
+    @property
+    def relative_error(self) -> float:
+        """Of the mean of f, were the integral of the surrogate known."""
+        mean = float(self.f.mean())
+        return (
+            standard_error(self.f - self.coefficient * self.predicted, self.groups) / mean if mean > 0.0 else math.inf
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class _Fit:
     """One surrogate as control variate; numbers in units of exp of its log_offset."""
 
-    surrogate: Surrogate
+    prediction: _Prediction
     node_weights: Array  # (m,), of all nets: each net by itself integrates
-    rows: Array  # of the draws among the h mixtures
-    f: Array  # (M,) of the draws
-    predicted: Array  # (M,), each without itself
     node_values: Array  # (m,)
     integrals: Array  # (M, nets), of the surrogate without each draw
-    coefficient: float
     mean: float
     error: float
-    explained: float
 
     @property
     def log_mean(self) -> float:
-        return math.log(self.mean) + self.surrogate.log_offset if self.mean > 0.0 else -math.inf
+        return math.log(self.mean) + self.prediction.surrogate.log_offset if self.mean > 0.0 else -math.inf
 
     @property
     def relative_error(self) -> float:
         return self.error / self.mean if self.mean > 0.0 else math.inf
 
     @classmethod
-    def of(
-        cls,
-        surrogate: Surrogate,
-        nodes: GMMBatch,
-        node_weights: Array,
-        net_of_node: Array,
-        scale: Array,
-        groups: Array,
-    ) -> _Fit:
-        """`scale` (h,) turns what the surrogate models into f."""
-        rows = np.flatnonzero(groups >= 0)
-        alpha = surrogate.solve_transposed(surrogate.whitened)
-        inverse = surrogate.whiten(np.eye(len(alpha)))
-        shift = (alpha / np.einsum("ij,ij->j", inverse, inverse))[rows]  # z_i less its prediction without itself
-        f = np.exp(surrogate.log_values[rows] - surrogate.log_offset) * scale[rows]
-        predicted = (surrogate.epsilon + 0.5 * (surrogate.z[rows] - shift) ** 2) * scale[rows]
-
+    def of(cls, prediction: _Prediction, nodes: GMMBatch, node_weights: Array, net_of_node: Array) -> _Fit:
+        """With the integral of the surrogate over nets of nodes."""
+        surrogate, shift = prediction.surrogate, prediction.shift
         white = surrogate.whiten(surrogate.kernel(surrogate.prepared, surrogate.prepare(nodes)))
         mu = white.T @ surrogate.whitened
-        pulls = surrogate.solve_transposed(white)[rows]  # (M, m): what a unit at a draw adds to the mean at a node
+        pulls = surrogate.solve_transposed(white)[prediction.rows]  # (M, m): what a unit at a draw adds at a node
         by_net = np.zeros((len(mu), int(net_of_node[-1]) + 1))
         by_net[np.arange(len(mu)), net_of_node] = node_weights
         whole = surrogate.epsilon * by_net.sum(axis=0) + 0.5 * (mu * mu) @ by_net
@@ -247,33 +259,25 @@ class _Fit:
         np.square(pulls, out=pulls)
         integrals = whole - shift[:, None] * linear + 0.5 * shift[:, None] ** 2 * (pulls @ by_net)
 
-        variance = float(predicted.var())
-        slope = float(np.mean((f - f.mean()) * (predicted - predicted.mean()))) / variance if variance > 0.0 else 0.0
-        coefficient = min(max(slope, 0.0), 1.0)
-        terms = f + coefficient * (integrals.mean(axis=1) - predicted)
-        spread = float(f.var())
-        left = float((f - coefficient * predicted).var())
-        node_error = integrals.mean(axis=0).std(ddof=1) / math.sqrt(by_net.shape[1]) if by_net.shape[1] > 1 else 0.0
+        coefficient = prediction.coefficient
+        terms = prediction.f + coefficient * (integrals.mean(axis=1) - prediction.predicted)
+        nets = by_net.shape[1]
+        node_error = float(integrals.mean(axis=0).std(ddof=1)) / math.sqrt(nets) if nets > 1 else 0.0
         return cls(
-            surrogate=surrogate,
+            prediction=prediction,
             node_weights=node_weights,
-            rows=rows,
-            f=f,
-            predicted=predicted,
             node_values=surrogate.epsilon + 0.5 * mu * mu,
             integrals=integrals,
-            coefficient=coefficient,
             mean=float(terms.mean()),
-            error=math.hypot(standard_error(terms, groups[rows]), coefficient * float(node_error)),
-            explained=1.0 - left / spread if spread > 0.0 else 1.0,
+            error=math.hypot(standard_error(terms, prediction.groups), coefficient * node_error),
         )
 
     def by_size(self, sizes: Array, node_sizes: Array, n_max: int) -> Array:
         """Share of each size in the estimate, (n_max,)."""
-        nets = self.integrals.shape[1]
-        residual = (self.f - self.coefficient * self.predicted) / len(self.f)
-        parts: Array = np.bincount(sizes[self.rows] - 1, residual, n_max)
-        parts = parts + self.coefficient * np.bincount(
+        draws, nets = self.prediction, self.integrals.shape[1]
+        residual = (draws.f - draws.coefficient * draws.predicted) / len(draws.f)
+        parts: Array = np.bincount(sizes[draws.rows] - 1, residual, n_max)
+        parts = parts + draws.coefficient * np.bincount(
             node_sizes - 1, self.node_weights * self.node_values / nets, n_max
         )
         parts = np.maximum(parts, 0.0)

@@ -22,7 +22,7 @@ from ._checks import Array
 from .backends import to_host
 from .data import RegressionData
 from .gmm import GMMBatch, concat
-from .latent import Latent, LatentMap
+from .latent import Latent, LatentMap, LogNormal
 from .likelihood import log_likelihood
 from .measure import MixtureMeasure, PriorMeasure
 from .optimize import maximise_in_lockstep
@@ -36,6 +36,7 @@ GRADIENT_COST = 3
 # Ascents: evaluations of each, at least, as planned from draws, and at most
 _FEWEST_STEPS, _USUAL_STEPS, _MOST_STEPS = 6, 30, 60
 _WAYS = 3  # to add a component
+_SPECTRUM_POINTS = 2000  # most points that a spectrum is sought with
 _TOLERANCE = 1e-6
 # Share of the ascents' budget for starts from draws; the rest is for starts from modes
 _FIRST_WAVE = 0.5
@@ -211,6 +212,7 @@ def find_modes(target: Target, draws: list[Summit], budget: int, rng: np.random.
     Half of the budget is for ascents, half for curvatures, and what one leaves the other has.
     """
     end = target.cost + budget
+    draws = sorted([*draws, *spectral_starts(target)], key=lambda draw: -draw.log_posterior)
     sizes = sorted({draw.size for draw in draws})
     rounds = max((sum(d.size == n for d in draws) for n in sizes), default=0)
     by_size = [[d for d in draws if d.size == n] for n in sizes]
@@ -228,6 +230,43 @@ def find_modes(target: Target, draws: list[Summit], budget: int, rng: np.random.
     again = sorted([*grown, *best.values()], key=lambda s: -s.rank)
     summits += ascend(target, again, left)
     return curved(target, summits, end - target.cost)
+
+
+def spectral_starts(target: Target) -> list[Summit]:
+    """For one input axis: sines fitted to the data one after another, as mixtures of 1, 2, ... narrow components.
+
+    A likelihood each. None for more axes, where a spectrum has no grid to be sought on.
+    """
+    latent_map, n_max = target.latent_map, target.prior.max_components
+    if latent_map.n_dims != 1 or len(target.data.y) < 3:
+        return []
+    step = -(-len(target.data.y) // _SPECTRUM_POINTS)
+    x, rest = (to_host(a)[::step].ravel() for a in (target.data.X, target.data.y))
+    highest = 5.0 * float(latent_map.mean_sd[0])
+    grid = np.linspace(0.0, highest, min(2 * _SPECTRUM_POINTS, max(32, int(8 * highest * float(np.ptp(x))))))
+    waves = np.exp(2j * np.pi * np.outer(grid, x - x[0]))
+    powers, frequencies = np.empty(n_max), np.empty(n_max)
+    mixtures, noises = [], []
+    scale = np.exp(latent_map.log_scale_mean - 2.0 * latent_map.log_scale_sd)
+    for k in range(n_max):
+        best = int(np.argmax(np.abs(waves @ rest)))
+        basis = np.stack([waves[best].real, waves[best].imag], axis=1)
+        fitted = basis @ np.linalg.lstsq(basis, rest, rcond=None)[0]
+        rest = rest - fitted
+        powers[k], frequencies[k] = max(float(fitted @ fitted) / len(x), 1e-6), grid[best]
+        order = np.argsort(-powers[: k + 1], kind="stable")
+        weights = powers[order] if isinstance(target.prior.mass, LogNormal) else powers[order] / powers[order].sum()
+        mixtures.append((weights, frequencies[order, None], np.repeat(scale[None], k + 1, axis=0)))
+        noises.append(max(float(rest @ rest) / len(x), 1e-6))
+    fixed = target.prior.noise_variance
+    batch = GMMBatch.from_list(mixtures, noises if isinstance(fixed, LogNormal) else np.full(n_max, fixed))
+    usable = np.flatnonzero(target.prior.size_probabilities > 0.0)
+    values = target.values(batch[usable])
+    return [
+        Summit(int(n) + 1, latent_map.inverse(batch[int(n)]).values, float(value))
+        for n, value in zip(usable, values, strict=True)
+        if np.isfinite(value)
+    ]
 
 
 def ascend(target: Target, starts: list[Summit], budget: int) -> list[Summit]:

@@ -43,9 +43,7 @@ def estimate(seed: int, count: int = 120):
     mixtures = concat([PRIOR.sample(8, rng).mixtures, *batches])
     groups = np.concatenate([np.full(24, -1), np.repeat(np.arange(count // 20), 20)])
     nets = [q.draw(512, rng) for _ in range(8)]
-    return controlled_estimate(
-        q, mixtures, log_likelihood(mixtures), groups, nets, default_metric(PRIOR), 1, "cpu"
-    )
+    return controlled_estimate(q, mixtures, log_likelihood(mixtures), groups, nets, default_metric(PRIOR), 1, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +97,7 @@ def test_unbiased_and_calibrated(known: tuple[float, np.ndarray]) -> None:
 
 def test_leaving_out_is_exact() -> None:
     """The predictions and integrals without a draw are those of a surrogate that never saw it."""
-    from maskerade_fast.importance import _Fit
+    from maskerade_fast.importance import _Fit, _Prediction
     from maskerade_fast.surrogate import Surrogate
 
     rng = np.random.default_rng(0)
@@ -109,15 +107,14 @@ def test_leaving_out_is_exact() -> None:
     values -= values.max()
     settings = {"metric": default_metric(PRIOR), "power": 1, "outputscale": 1.0, "lengthscale": 1.5}
     whole = Surrogate.fit(g, values, epsilon_factor=0.0, **settings)
-    fit = _Fit.of(
-        whole, nodes.mixtures, nodes.weights, np.zeros(len(nodes), dtype=int), np.ones(12), np.arange(12)
-    )
+    prediction = _Prediction.of(whole, np.ones(12), np.arange(12))
+    fit = _Fit.of(prediction, nodes.mixtures, nodes.weights, np.zeros(len(nodes), dtype=int))
     for i in (0, 5, 11):
         others = np.delete(np.arange(12), i)
         part = Surrogate.fit(g[others], values[others], epsilon_factor=0.0, **settings)
         scale = np.exp(part.log_offset - whole.log_offset)
         mean = np.sqrt(scale) * part.mean(g[i])
-        np.testing.assert_allclose(fit.predicted[i], 0.5 * mean[0] ** 2, rtol=1e-8)
+        np.testing.assert_allclose(prediction.predicted[i], 0.5 * mean[0] ** 2, rtol=1e-8)
         at_nodes = 0.5 * scale * part.mean(nodes.mixtures) ** 2
         np.testing.assert_allclose(fit.integrals[i, 0], nodes.weights @ at_nodes, rtol=1e-8)
 

@@ -43,7 +43,10 @@ def test_gradients_of_every_size(target: Target, rng: np.random.Generator) -> No
     for b, xi in enumerate(latent.points()):
         for i in range(len(xi)):
             step = 1e-6 * np.eye(len(xi))[i]
-            sides = [target.log_posteriors(PRIOR.latent_map.latent(latent.sizes[b : b + 1], xi + s))[0] for s in (step, -step)]
+            sides = [
+                target.log_posteriors(PRIOR.latent_map.latent(latent.sizes[b : b + 1], xi + s))[0]
+                for s in (step, -step)
+            ]
             slope = (sides[0][0] - sides[1][0]) / 2e-6
             assert gradients[b][i] == pytest.approx(slope, rel=1e-4, abs=1e-4)
     expected = log_likelihood(PRIOR.latent_map.forward(latent), X, Y).value

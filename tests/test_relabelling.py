@@ -47,5 +47,5 @@ def test_the_first_order_is_the_own_one(rng: np.random.Generator) -> None:
     prior = Prior.from_data(X, max_components=3)
     draws = prior.sample([1, 1, 8], rng)
     rows = draws.latent.sizes == 3
-    (_, xi), = relabelled(prior.latent_map, draws.mixtures[rows], 3)
+    ((_, xi),) = relabelled(prior.latent_map, draws.mixtures[rows], 3)
     np.testing.assert_allclose(xi[:, 0].ravel(), draws.latent[rows].values, atol=1e-9)

@@ -93,7 +93,7 @@ def test_time_budget() -> None:
 
 def test_predictions(post: mf.Posterior, tmp_path: Any) -> None:
     """Close to the truth between the data, the joint density consistent with the pointwise one, saved and read."""
-    x, y = waves()
+    x = waves()[0]
     new = (x[:-1] + x[1:]) / 2
     truth = np.sin(2 * np.pi * 3 * new) + 0.1 * np.cos(40 * new)
     assert np.sqrt(np.mean((post.predict(new).mean - truth) ** 2)) < 0.05

@@ -75,6 +75,7 @@ def test_refit_to_one_draw_keeps_the_spread(rng: np.random.Generator) -> None:
 
 def test_refit_follows_a_curved_ridge(rng: np.random.Generator) -> None:
     """Kernels round the draws score better on fresh draws of a banana than one t distribution does."""
+
     def banana(count: int) -> np.ndarray:
         a = rng.normal(size=(count, 2))
         return np.stack([a[:, 0], a[:, 0] ** 2 - 1.0 + 0.15 * a[:, 1]], axis=1)
