@@ -158,7 +158,7 @@ def prior_monte_carlo(target: Target, draws: int, rng: np.random.Generator, *, n
         log_evidence = math.log(float(ratios.mean())) + top
         return SizeEstimate(log_evidence, sd, np.concatenate(parts), np.concatenate(values))
 
-    return _over_sizes(target, of_size)
+    return over_sizes(target, of_size)
 
 
 def tempered_smc(target: Target, particles: int, rng: np.random.Generator, *, moves: int = 5) -> Estimate:
@@ -179,7 +179,7 @@ def tempered_smc(target: Target, particles: int, rng: np.random.Generator, *, mo
     -----
     The error is Chan and Lai's (2013): the spread over the first ancestors of the weights of what descends from each.
     """
-    return _over_sizes(target, lambda n: _smc_of_size(target, n, power_of_two(particles), moves, rng))
+    return over_sizes(target, lambda n: _smc_of_size(target, n, power_of_two(particles), moves, rng))
 
 
 def _smc_of_size(target: Target, n: int, count: int, moves: int, rng: np.random.Generator) -> SizeEstimate:
@@ -287,10 +287,10 @@ def nested_sampling(target: Target, live: int, rng: np.random.Generator, *, dlog
         found = sampler.results
         return SizeEstimate(float(found.logz[-1]), float(found.logzerr[-1]), found.samples, found.logwt)
 
-    return _over_sizes(target, of_size)
+    return over_sizes(target, of_size)
 
 
-def _over_sizes(target: Target, of_size: Callable[[int], SizeEstimate]) -> Estimate:
+def over_sizes(target: Target, of_size: Callable[[int], SizeEstimate]) -> Estimate:
     """Σ_n p(n) Z_n; the errors of the sizes are independent."""
     begin, cost = time.perf_counter(), target.cost
     p = target.prior.size_probabilities
@@ -305,11 +305,14 @@ def _over_sizes(target: Target, of_size: Callable[[int], SizeEstimate]) -> Estim
         log_weights.append(found.log_weights + share)
     log_evidence = float(special.logsumexp(by_size, b=p))
     known = by_size > -np.inf
-    shares = p[known] * np.exp(by_size[known] - log_evidence)
-    weights = np.exp(np.concatenate(log_weights) - log_evidence)
+    if known.any():
+        sd = float(np.linalg.norm(p[known] * np.exp(by_size[known] - log_evidence) * sds[known]))
+        weights = np.exp(np.concatenate(log_weights) - log_evidence)
+    else:
+        sd, weights = math.inf, np.ones(sum(len(g) for g in mixtures))
     return Estimate(
         log_evidence,
-        float(np.linalg.norm(shares * sds[known])) if known.any() else math.inf,
+        sd,
         by_size,
         target.cost - cost,
         time.perf_counter() - begin,

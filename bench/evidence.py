@@ -19,6 +19,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,13 +35,17 @@ from maskerade_fast.proposals import Target
 FIXTURES = ("two_tones_12", "two_tones_40", "smooth_25", "airline")
 UNSEEN = ROOT / "bench" / "unseen.json"
 RESULTS = ROOT / "bench" / "results" / "evidence.json"
-SETTINGS: dict[str, dict[str, str]] = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "information": {"acquisition": "information"},
     "uncertainty": {"acquisition": "uncertainty"},
     "paper": {"proposals": "prior"},
 }
-YARDSTICKS = {"prior_mc": prior_monte_carlo, "smc": tempered_smc, "nested": nested_sampling}
+YARDSTICKS: dict[str, Callable[[Target, int, np.random.Generator], Estimate]] = {
+    "prior_mc": prior_monte_carlo,
+    "smc": tempered_smc,
+    "nested": nested_sampling,
+}
 # Errors of Monte Carlo fall no slower than the root of the cost, those of nets no faster than the cost itself
 _SLOPES = (-1.0, -0.5)
 
@@ -81,7 +86,7 @@ def measure(problem: Problem, method: str, seed: int) -> dict[str, Any]:
     begin = time.perf_counter()
     if kind in YARDSTICKS:
         target = Target(RegressionData.from_arrays(problem.x, problem.y), problem.prior, "cpu")
-        found: Estimate = YARDSTICKS[kind](target, int(size), np.random.default_rng(seed))
+        found = YARDSTICKS[kind](target, int(size), np.random.default_rng(seed))
         value, sd, cost = found.log_evidence, found.log_evidence_sd, found.cost
     else:
         post = mf.marginalise(
