@@ -253,8 +253,9 @@ def _to_prior(points: Array, mean: Array, factor: Array) -> Array:
 def nested_sampling(target: Target, live: int, rng: np.random.Generator, *, dlogz: float = 0.01) -> Estimate:
     """Dynesty's static nested sampler for each size, in the unit cube of the latent coordinates.
 
-    Uniform draws from ellipsoids enlarged by a fixed factor, which cost it the fewest likelihoods here: with 60 live
-    points and two_tones_40, n = 2, 4.0k, against 6.8k to 10.0k of random walks and 14.9k of slices.
+    New points come from random walks. Uniform draws from ellipsoids cost fewer likelihoods on some problems (60 live
+    points, two_tones_40, n = 2: 4.0k for 10.0k; slices 14.9k), but for n = 3, and in some runs on smooth_25, hardly any
+    such draw is good enough, and runs went on for minutes.
 
     Parameters
     ----------
@@ -280,9 +281,7 @@ def nested_sampling(target: Target, live: int, rng: np.random.Generator, *, dlog
         def transform(u: Array) -> Array:
             return np.asarray(special.ndtri(np.clip(u, 1e-16, 1.0 - 1e-16)))
 
-        sampler = dynesty.NestedSampler(
-            log_likelihood, transform, d, nlive=live, sample="unif", bootstrap=0, rstate=rng
-        )
+        sampler = dynesty.NestedSampler(log_likelihood, transform, d, nlive=live, sample="rwalk", rstate=rng)
         sampler.run_nested(dlogz=dlogz, print_progress=False)
         found = sampler.results
         return SizeEstimate(float(found.logz[-1]), float(found.logzerr[-1]), found.samples, found.logwt)
