@@ -91,6 +91,10 @@ class Latent:
         values = np.concatenate([part.values for part in parts])
         return cls(np.concatenate([part.sizes for part in parts]), _cumulated(counts), values)
 
+    def points(self) -> list[Array]:
+        """The coordinates of each mixture."""
+        return np.split(self.values, self.offsets[1:-1])
+
     def with_values(self, values: Array) -> Latent:
         """The same sizes at other coordinates."""
         return Latent(self.sizes, self.offsets, values)

@@ -1,4 +1,4 @@
-"""Multi-start L-BFGS-B that survives objectives which are NaN or infinite in places.
+"""Multi-start L-BFGS-B that survives objectives which are NaN or infinite in places; many searches in lockstep.
 
 SciPy's line search takes a NaN for a number: it reports success at NaN coordinates. Here a point where the
 value or the gradient is not finite counts as worse than everything seen, so that the line search shortens
@@ -7,7 +7,8 @@ its step, and the answer is the best point at which the objective was really fin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,7 @@ def maximise(
     lower: Any = -np.inf,
     upper: Any = np.inf,
     max_iterations: int = 100,
+    max_evaluations: int | None = None,
     tolerance: float = 1e-9,
 ) -> Maximum:
     """Maximise a smooth function by L-BFGS-B from every start; return the best finite point met on the way.
@@ -68,6 +70,8 @@ def maximise(
         looked at.
     max_iterations : int
         Of each search; reaching it is no failure.
+    max_evaluations : int, optional
+        Calls of the objective in all; the search that would make one more ends, which is no failure.
     tolerance : float
         A search stops once a step gains less than this, relative to max(1, |value|).
 
@@ -88,14 +92,20 @@ def maximise(
         raise ValueError(f"lower[{i}]: {low[i]}, expected a number <= upper[{i}] = {high[i]}")
     integer(max_iterations, "max_iterations", minimum=1)
 
-    record = _Record(value_and_gradient, low < high)
+    if max_evaluations is not None:
+        integer(max_evaluations, "max_evaluations", minimum=1)
+
+    record = _Record(value_and_gradient, low < high, max_evaluations)
     n_dropped = n_abnormal = 0
     for start in starts:
         start = np.clip(start, low, high)  # NaN stays NaN
-        if not np.isfinite(start).all() or not record.begin(start):
-            n_dropped += 1
-        elif record.free.any():
-            n_abnormal += not _search(record, start, low, high, max_iterations, tolerance)
+        try:
+            if not np.isfinite(start).all() or not record.begin(start):
+                n_dropped += 1
+            elif record.free.any():
+                n_abnormal += not _search(record, start, low, high, max_iterations, tolerance)
+        except _SpentError:
+            break
     if record.best is None:
         raise OptimisationError(
             f"maximise: the objective is not finite at any of {len(starts)} starts, expected a finite value "
@@ -104,12 +114,114 @@ def maximise(
     return Maximum(record.best, record.value, len(starts), n_dropped, n_abnormal, record.n_evaluations)
 
 
+def maximise_in_lockstep(
+    evaluate: Callable[[list[int], list[Array]], Sequence[tuple[float, Array]]],
+    starts: Sequence[Array],
+    *,
+    max_evaluations: int,
+    tolerance: float = 1e-9,
+) -> list[Maximum | None]:
+    """Maximise from every start at once: each step asks for the values at all points in one call.
+
+    L-BFGS-B takes its turns in a thread for each start; `evaluate` runs in the caller's. Which searches share a call
+    is decided by their own steps alone, so the result is the same in every run.
+
+    Parameters
+    ----------
+    evaluate : callable
+        ``(indices of starts, their points) -> (value, gradient) for each``; NaN and infinities allowed.
+    starts : sequence of arrays, each of shape (d_k,)
+    max_evaluations : int
+        Of each search.
+    tolerance : float
+        As in `maximise`.
+
+    Returns
+    -------
+    list of Maximum, None where the objective was finite at no point of the search
+    """
+
+    def search(k: int, ask: Objective) -> Maximum | None:
+        options: dict[str, Any] = {"max_iterations": max_evaluations, "max_evaluations": max_evaluations}
+        try:
+            return maximise(ask, starts[k][None], tolerance=tolerance, **options)
+        except OptimisationError:
+            return None
+
+    return _in_lockstep(search, len(starts), evaluate)
+
+
+def _in_lockstep(search: Callable[[int, Objective], Any], count: int, evaluate: Any) -> list[Any]:
+    """Results of ``search(k, ask)`` for k < count, each in a thread; what they ask is answered when all have asked."""
+    turn = threading.Condition()
+    running, asked, answers = set(range(count)), dict[int, Array](), dict[int, tuple[float, Array]]()
+    results: list[Any] = [None] * count
+    errors: list[BaseException] = []
+    cancelled = False
+
+    def ask(k: int, x: Array) -> tuple[float, Array]:
+        with turn:
+            asked[k] = x
+            turn.notify_all()
+            turn.wait_for(lambda: cancelled or k in answers)
+            if cancelled:
+                raise _CancelledError
+            return answers.pop(k)
+
+    def work(k: int) -> None:
+        try:
+            results[k] = search(k, lambda x: ask(k, x))
+        except _CancelledError:
+            pass
+        except BaseException as error:  # raised again by the caller's thread
+            errors.append(error)
+        finally:
+            with turn:
+                running.discard(k)
+                turn.notify_all()
+
+    threads = [threading.Thread(target=work, args=(k,), daemon=True) for k in range(count)]
+    try:
+        for thread in threads:
+            thread.start()
+        while True:
+            with turn:
+                turn.wait_for(lambda: len(asked) == len(running) or bool(errors))
+                if errors or not running:
+                    break
+                now = dict(sorted(asked.items()))
+                asked.clear()
+            values = evaluate(list(now), list(now.values()))
+            with turn:
+                answers.update(zip(now, values, strict=True))
+                turn.notify_all()
+    finally:  # an interrupt, too, lets no thread wait for ever
+        with turn:
+            cancelled = True
+            turn.notify_all()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+class _CancelledError(Exception):
+    """The caller's thread ended before a search did."""
+
+
+class _SpentError(Exception):
+    """No evaluation is left."""
+
+
 class _Record:
     """The objective as a minimiser wants it, on the free coordinates; remembers the best finite point of
     all."""
 
-    def __init__(self, objective: Objective, free: Array) -> None:
+    def __init__(self, objective: Objective, free: Array, max_evaluations: int | None) -> None:
         self.free = free
+        self.max_evaluations = max_evaluations
         self.best: Array | None = None
         self.value = -np.inf
         self.n_evaluations = 0
@@ -137,6 +249,8 @@ class _Record:
 
     def _evaluate(self, x: Array) -> tuple[float, Array]:
         """Value (-inf for anything not finite) and gradient."""
+        if self.n_evaluations == self.max_evaluations:
+            raise _SpentError
         self.n_evaluations += 1
         value, gradient = self._objective(x.copy())
         value, gradient = float(value), np.asarray(gradient, dtype=np.float64)

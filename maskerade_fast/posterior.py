@@ -7,6 +7,7 @@ are few and lie on the host.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -22,12 +23,13 @@ from .data import RegressionData, Standardiser
 from .errors import DataError
 from .gmm import GMMBatch, segment_sums
 from .gp import GPPrediction, predict_gp
+from .importance import Controlled
 from .integrals import Evidence
 from .prediction import Prediction, combine_gaussians, combine_gaussians_joint
 from .surrogate import Surrogate
 
-# Observations are dropped from predictions while their amplitudes add up to less than this share of the whole.
-_PRUNED_AMPLITUDE = 1e-4
+_PRUNED_MASS = 1e-4  # of the predictive mixture
+_JOINT_BYTES = 256 * 2**20  # of covariances of new points at a time
 _ARCHIVE_KIND, _ARCHIVE_VERSION = "posterior", 1
 
 
@@ -138,6 +140,52 @@ class Posterior:
             history=history,
         )
 
+    @classmethod
+    def from_controlled(
+        cls,
+        data: RegressionData,
+        standardiser: Standardiser,
+        controlled: Controlled,
+        log_likelihoods: Array,
+        max_components: int,
+        warnings: tuple[str, ...],
+        history: tuple[HistoryRow, ...],
+    ) -> Posterior:
+        """From draws with the surrogate as control variate, in standardised units.
+
+        Predictions weigh the draws by f. As far as the surrogate explains f, and if it explains half or more, they take
+        its pair weights instead; a mixture of both is positive semi-definite as both are.
+        """
+        share = controlled.trusted
+        surrogate, evidence = controlled.surrogate, controlled.evidence
+        f = np.where(controlled.sampled, np.exp(controlled.log_f - controlled.log_f[controlled.sampled].max()), 0.0)
+        f *= (1.0 - share) / f.sum()
+        weights, factor = np.diag(f), np.diag(np.sqrt(f))
+        nodes, node_mass = surrogate.mixtures, f
+        if share > 0.0:
+            amplitude = np.exp(0.5 * (surrogate.log_values - surrogate.log_offset))
+            pairs = amplitude[:, None] * evidence.weights * amplitude
+            scale = share / float(pairs.sum())
+            weights = weights + scale * pairs
+            factor = np.hstack([factor, math.sqrt(scale) * amplitude[:, None] * evidence.factor])
+            nodes, node_mass = evidence.nodes, evidence.node_weights * evidence.node_values
+        shift = standardiser.log_density_shift(data.n_points)
+        return cls(
+            data_standardised=data,
+            standardiser=standardiser,
+            mixtures_standardised=surrogate.mixtures,
+            log_likelihoods=log_likelihoods + shift,
+            log_evidence=controlled.log_evidence + shift,
+            log_evidence_sd=controlled.log_evidence_sd,
+            component_probabilities=controlled.by_size[:max_components],
+            pair_weights=weights,
+            factor=factor,
+            nodes_standardised=nodes,
+            node_probabilities=node_mass / node_mass.sum(),
+            warnings=warnings,
+            history=history,
+        )
+
     @property
     def mixtures(self) -> GMMBatch:
         return self.standardiser.mixtures_from_unit(self.mixtures_standardised.to("cpu"))
@@ -192,12 +240,13 @@ class Posterior:
 
         Notes
         -----
-        O(k N^2 (N + M) + k^2 M) for the k mixtures kept. Mixtures whose amplitudes sqrt(W_ii) add up to less than
-        1e-4 of the whole are left out, always wholly: a pruned pair could make the density negative.
+        O(k N^2 (N + M) + k^2 M) for the k mixtures kept. Those that together move at most 1e-4 of the mass are left
+        out, always wholly: a pruned pair could make the density negative.
         """
         points = self._points(X_new)
-        mixtures, rows = self._kept_mixtures, self._kept
-        gp = self._data_predictions(points, observed=observed)
+        rows = self._kept
+        mixtures = self.mixtures_standardised[rows]
+        gp = self._data_predictions(rows, points, observed=observed)
         # A latent variance can be 0 to rounding at a data point; a Gaussian needs a width.
         least = np.finfo(float).eps * mixtures.mass[:, None]
         prediction = combine_gaussians(
@@ -223,16 +272,23 @@ class Posterior:
         array_namespace(X_new, y_new)  # refuses a mixture of devices
         if len(y_new) != len(X_new):
             raise ValueError(f"y_new: {len(y_new)} values for {len(X_new)} points of X_new, expected as many")
-        gp = self._data_predictions(X_new, covariance="full", observed=True)
+        target = self.standardiser.y_to_unit(y_new)
         rows = self._kept
-        joint = combine_gaussians_joint(
-            to_device_of(gp.mean, self.pair_weights[np.ix_(rows, rows)]),
-            gp.mean,
-            gp.covariance,
-            to_device_of(gp.mean, self.standardiser.y_to_unit(y_new)),
-            factor=to_device_of(gp.mean, self.factor[rows]),
-        )
-        return joint.log_density + self.standardiser.log_density_shift(len(y_new))
+        weights = self.pair_weights[np.ix_(rows, rows)]
+        if np.count_nonzero(weights) > len(rows):
+            parts = [(rows, weights, self.factor[rows])]
+        else:  # an ordinary mixture: some at a time, for the covariances have M^2 entries each
+            step = max(1, _JOINT_BYTES // (8 * max(len(X_new), 1) ** 2))
+            pieces = [rows[i : i + step] for i in range(0, len(rows), step)]
+            own = np.diag(self.pair_weights)
+            parts = [(r, np.diag(own[r]), np.diag(np.sqrt(own[r]))) for r in pieces]
+        logs = []
+        for some, pairs, factor in parts:
+            gp = self._data_predictions(some, X_new, covariance="full", observed=True)
+            y_there, W, F = (to_device_of(gp.mean, a) for a in (target, pairs, factor))
+            joint = combine_gaussians_joint(W, gp.mean, gp.covariance, y_there, factor=F)
+            logs.append(joint.log_density + (math.log(pairs.sum() / weights.sum()) if len(parts) > 1 else 0.0))
+        return float(np.logaddexp.reduce(logs)) + self.standardiser.log_density_shift(len(y_new))
 
     def kernel(self, lags: Any) -> Band:
         """The kernel at `lags`, shape (L,) for D = 1 or (L, D), under the posterior; units of y squared."""
@@ -290,22 +346,22 @@ class Posterior:
 
     @cached_property
     def _kept(self) -> Array:
-        """Indices of the mixtures that predictions use."""
-        amplitude = np.linalg.norm(self.factor, axis=1)
-        order = np.argsort(amplitude, kind="stable")
-        total = float(np.linalg.norm(self.factor.sum(axis=0)))
-        dropped = int(np.searchsorted(np.cumsum(amplitude[order]), _PRUNED_AMPLITUDE * total, side="right"))
+        """Indices of the mixtures that predictions use.
+
+        No Gaussian density overlaps another by more than 1, so the pairs of a mixture carry at most the sum of their
+        weights' sizes.
+        """
+        mass = 2.0 * np.abs(self.pair_weights).sum(axis=1) - np.abs(np.diag(self.pair_weights))
+        order = np.argsort(mass, kind="stable")
+        total = float(self.pair_weights.sum())
+        dropped = int(np.searchsorted(np.cumsum(mass[order]), _PRUNED_MASS * total, side="right"))
         return np.sort(order[min(dropped, len(order) - 1) :])
 
-    @property
-    def _kept_mixtures(self) -> GMMBatch:
-        return self.mixtures_standardised[self._kept]
-
-    def _data_predictions(self, X_new: Array, **options: Any) -> GPPrediction:
-        """Predictions of the data, in standardised units, by each of the mixtures kept."""
+    def _data_predictions(self, rows: Array, X_new: Array, **options: Any) -> GPPrediction:
+        """Predictions of the data, in standardised units, by each of some mixtures."""
         data = self.data_standardised
         points = to_device_of(data.X, self.standardiser.X_to_unit(X_new))
-        return predict_gp(self._kept_mixtures, data.X, data.y, None, points, **options)
+        return predict_gp(self.mixtures_standardised[rows], data.X, data.y, None, points, **options)
 
     def _points(self, X_new: Any) -> Array:
         points = float_array(X_new, "X_new", ndim=(1, 2), dtype=np.float64)

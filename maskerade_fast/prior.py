@@ -258,7 +258,7 @@ class Prior:
             For counts below 1, or mixtures of more latent dimensions than the Sobol generator has (21201).
         """
         rng = generator(rng, "rng")
-        counts = _counts(m, self.size_probabilities)
+        counts = draw_counts(m, self.size_probabilities)
         sizes = np.repeat(np.arange(1, self.max_components + 1), counts)
         values = [
             sobol_normal(self.latent_map.dimension(n), int(count), rng).ravel()
@@ -388,7 +388,7 @@ def sobol_normal(dimension: int, count: int, rng: np.random.Generator) -> Array:
     return normal
 
 
-def _counts(m: int | Sequence[int], probabilities: Array) -> Array:
+def draw_counts(m: int | Sequence[int], probabilities: Array) -> Array:
     """Draws of each size, powers of two; 0 for sizes of probability 0."""
     if isinstance(m, int | np.integer):
         wanted = [integer(m, "m", minimum=1)] * len(probabilities)

@@ -28,6 +28,7 @@ from .likelihood import log_likelihood
 from .measure import PriorMeasure, ReferenceMeasure
 from .posterior import HistoryRow, Posterior
 from .prior import Draws, Prior
+from .sampling import Limits, SamplingRun
 from .surrogate import Surrogate
 
 _DEFAULT_MAX_COMPONENTS = 5
@@ -51,8 +52,8 @@ def marginalise(
     time_budget: float | None = None,
     initial: int = 100,
     batch_size: int = 20,
-    acquisition: str = "information",
-    proposals: str = "prior",
+    acquisition: str | None = None,
+    proposals: str = "laplace",
     trend: str = "none",
     nodes: int = 4096,
     noise_variance: float | None = None,
@@ -79,12 +80,15 @@ def marginalise(
         Seconds; no batch is started that is not expected to end in time. With both budgets, the first one met ends
         the run.
     initial : int
-        Evaluations at draws from the reference measure, before the first proposal.
+        Evaluations at draws from the prior, before anything else; with "laplace" at most a sixth of the budget.
     batch_size : int
-        Evaluations between fits of the surrogate.
-    acquisition : {"information", "uncertainty", "random"}
-    proposals : {"prior"}
-        Where nodes and candidates come from.
+        Evaluations at a time: between fits of the surrogate, or in a replicate of draws.
+    acquisition : {"information", "uncertainty", "random"}, optional
+        Where to evaluate once the measure is settled. Default: "random" draws from it with "laplace", "information"
+        with "prior". Other than random ones take turns with draws.
+    proposals : {"laplace", "prior"}
+        The reference measure, where nodes and candidates come from. "laplace": t distributions round the posterior's
+        modes, refitted by weighted draws (docs/method.md). "prior": the paper's recipe.
     trend : {"none"}
     nodes : int
         Quadrature nodes in all, shared in powers of two among the sizes.
@@ -127,8 +131,10 @@ def marginalise(
     warn_if_collapsed(data.X, "X")
     device = _chosen_device(device)
     data = data.to("cpu")  # units and prior are found on the host
+    if acquisition is None:
+        acquisition = "random" if proposals == "laplace" else "information"
     one_of(acquisition, "acquisition", ACQUISITIONS)
-    limits = _Limits.checked(budget, time_budget, initial, batch_size)
+    limits = Limits.checked(budget, time_budget, initial, batch_size)
     integer(nodes, "nodes", minimum=1)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback: {callback!r}, expected a callable or None")
@@ -136,15 +142,25 @@ def marginalise(
     standardiser = Standardiser.from_data(data) if standardise else Standardiser.identity(data)
     scaled = standardiser.to_unit(data).to(device)
     prior = _chosen_prior(prior, max_components, data, noise_variance, standardiser, standardise)
-    measure: ReferenceMeasure = PriorMeasure(prior)
-
     shift = standardiser.log_density_shift(data.n_points)
     with _progress_bar(progress, limits) as bar:
+        if proposals == "laplace":
+            sampling = SamplingRun(scaled, prior, default_metric(prior), _POWER, nodes, shift, device, rng)
+            try:
+                for row in sampling.steps(limits, acquisition):
+                    if not _report(row, bar, callback):
+                        break
+            except KeyboardInterrupt:
+                if sampling.state is None:
+                    raise
+                sampling.interrupted = True
+            return sampling.posterior(standardiser, prior.max_components)
+        measure: ReferenceMeasure = PriorMeasure(prior)
         run = _Run(scaled, measure, default_metric(prior), measure.draw(nodes, rng), shift, device)
         try:
             for mixtures in _batches(run, measure, limits, acquisition, rng):
                 run.evaluate(mixtures)
-                if run.state is not None and not _report(run, bar, callback):
+                if run.state is not None and not _report(run.known.history[-1], bar, callback):
                     break
         except KeyboardInterrupt:
             if run.state is None:
@@ -156,56 +172,27 @@ def marginalise(
 
 
 def _batches(
-    run: _Run, measure: ReferenceMeasure, limits: _Limits, acquisition: str, rng: np.random.Generator
+    run: _Run, measure: ReferenceMeasure, limits: Limits, acquisition: str, rng: np.random.Generator
 ) -> Iterator[GMMBatch]:
     """What to evaluate, batch by batch: the first design, in pieces so that a run can end within it, then proposals."""
     design = measure.candidates(limits.initial, rng).mixtures
     for start in range(0, len(design), limits.batch_size):
-        if run.state is not None and not limits.next_batch(run):
+        if run.state is not None and not limits.next_batch(run.cost, run.seconds, run.last_batch_seconds):
             return
         yield design[start : start + limits.batch_size]
     if run.state is None:
         return
-    while size := limits.next_batch(run):
+    while size := limits.next_batch(run.cost, run.seconds, run.last_batch_seconds):
         proposal = propose(acquisition, run.known.surrogate, run.known.evidence, measure, size, rng)
         run.failed_starts += proposal.n_dropped + proposal.n_abnormal
         yield proposal.mixtures
 
 
-def _report(run: _Run, bar: Any, callback: Callback | None) -> bool:
+def _report(row: HistoryRow, bar: Any, callback: Callback | None) -> bool:
     """Show and hand out the newest row; False if the callback wants to stop."""
-    row = run.known.history[-1]
     bar.set_postfix_str(f"log evidence {row.log_evidence:.2f} ± {row.log_evidence_sd:.2f}", refresh=False)
     bar.update(row.cost - bar.n)
     return callback is None or callback(row) is not True
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """When to stop, and how much to evaluate at a time."""
-
-    budget: int | None
-    seconds: float | None
-    initial: int
-    batch_size: int
-
-    @classmethod
-    def checked(cls, budget: Any, time_budget: Any, initial: Any, batch_size: Any) -> _Limits:
-        if budget is None and time_budget is None:
-            raise ValueError("budget: None beside time_budget=None, expected at least one of them")
-        if budget is not None:
-            budget = integer(budget, "budget", minimum=1)
-        if time_budget is not None:
-            time_budget = positive(time_budget, "time_budget")
-        initial = integer(initial, "initial", minimum=1)
-        initial = initial if budget is None else min(initial, budget)
-        return cls(budget, time_budget, initial, integer(batch_size, "batch_size", minimum=1))
-
-    def next_batch(self, run: _Run) -> int:
-        """Evaluations of the next batch; 0 to stop."""
-        if self.seconds is not None and run.seconds + run.last_batch_seconds > self.seconds:
-            return 0
-        return self.batch_size if self.budget is None else min(self.batch_size, self.budget - run.cost)
 
 
 @dataclass(frozen=True)
@@ -335,7 +322,7 @@ def _chosen_device(device: Any) -> str:
 
 
 def _refuse_what_is_not_here(proposals: Any, trend: Any, checkpoint: Any) -> None:
-    one_of(proposals, "proposals", ("prior",))
+    one_of(proposals, "proposals", ("laplace", "prior"))
     one_of(trend, "trend", ("none",))
     if checkpoint is not None:
         raise ValueError("checkpoint: expected None, this version cannot write checkpoints")
@@ -380,7 +367,7 @@ def default_metric(prior: Prior) -> Metric:
 
 
 @contextmanager
-def _progress_bar(show: bool, limits: _Limits) -> Iterator[Any]:
+def _progress_bar(show: bool, limits: Limits) -> Iterator[Any]:
     from tqdm import tqdm
 
     with tqdm(total=limits.budget, unit="likelihood", disable=not show) as bar:

@@ -32,7 +32,8 @@ def run(name: str, budget: int, seed: int, **settings) -> tuple[mf.Posterior, di
 @pytest.mark.parametrize(("name", "budget", "bound"), [("two_tones_12", 150, 0.02), ("two_tones_40", 200, 0.1)])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_small_problems(name, budget, bound, seed):
-    post, known = run(name, budget, seed)
+    """The paper's recipe."""
+    post, known = run(name, budget, seed, proposals="prior")
     error = abs(post.log_evidence - known["log_evidence"])
     assert error < bound
     assert error < 3 * post.log_evidence_sd
@@ -42,7 +43,7 @@ def test_small_problems(name, budget, bound, seed):
 
 
 def test_a_spike_is_approached_from_a_few_draws():
-    post, known = run("smooth_25", 200, 0)
+    post, known = run("smooth_25", 200, 0, proposals="prior")
     assert abs(post.log_evidence - known["log_evidence"]) < 1.5
 
 
@@ -51,15 +52,44 @@ def test_information_beats_random_draws():
     errors = {"information": [], "random": []}
     for kind, values in errors.items():
         for seed in range(3):
-            post, known = run("two_tones_12", 60, seed, initial=30, batch_size=10, acquisition=kind)
+            post, known = run("two_tones_12", 60, seed, initial=30, batch_size=10, acquisition=kind, proposals="prior")
             values.append(abs(post.log_evidence - known["log_evidence"]))
     assert np.mean(errors["information"]) < np.mean(errors["random"])
 
 
 @pytest.mark.slow
 def test_airline_is_known_to_be_missed():
-    post, known = run("airline", 500, 0)
+    """Draws from the prior find no spike: the paper's recipe is off by nats, and says that it may be."""
+    post, known = run("airline", 500, 0, proposals="prior")
     error = post.log_evidence - known["log_evidence"]
     assert -40.0 < error < 1.0
     assert post.log_likelihoods.max() > -50.0
     assert any("rests on" in warning for warning in post.warnings)
+
+
+@pytest.mark.parametrize(("name", "bound"), [("two_tones_12", 0.05), ("two_tones_40", 0.2), ("smooth_25", 0.1)])
+def test_the_default_is_right_and_knows_how_right(name, bound):
+    """Four seeds: errors within twice the reported sd but for one, and sizes as probable as they are."""
+    errors, sds = [], []
+    for seed in range(4):
+        post, known = run(name, 600, seed)
+        errors.append(abs(post.log_evidence - known["log_evidence"]))
+        sds.append(post.log_evidence_sd)
+        by_size = np.array(known["log_evidence_by_size"])
+        truth = np.exp(by_size - by_size.max())
+        np.testing.assert_allclose(post.component_probabilities, truth / truth.sum(), atol=bound)
+        assert post.history[-1].cost <= 600
+    assert max(errors) < bound
+    assert sum(error > 2.0 * sd for error, sd in zip(errors, sds, strict=True)) <= 1
+    assert np.median(sds) < bound
+
+
+@pytest.mark.slow
+def test_airline_is_found():
+    """The recipe that the paper's misses by nats; two components, 144 months."""
+    for seed in range(3):
+        post, known = run("airline", 1500, seed)
+        error = abs(post.log_evidence - known["log_evidence"])
+        assert error < 0.3
+        assert error < 3.0 * post.log_evidence_sd
+        assert post.component_probabilities[1] > 0.99

@@ -15,10 +15,10 @@ PACKAGE = Path(__file__).parents[1] / ROOT
 ROWS: list[list[str]] = [
     ["errors", "_checks", "_memory"],
     ["backends._blas", "backends", "backends.cpu.", "backends.gpu."],
-    ["gmm", "data", "latent", "prior", "measure", "warping", "optimize", "archive"],
+    ["gmm", "data", "latent", "prior", "student", "relabelling", "measure", "warping", "optimize", "archive"],
     ["distances", "hyperkernel", "gram", "likelihood", "gp"],
-    ["surrogate", "integrals", "acquisition", "proposals", "prediction", "posterior"],
-    ["quadrature", "io", "plotting", "cli"],
+    ["surrogate", "integrals", "acquisition", "proposals", "importance", "prediction", "posterior"],
+    ["sampling", "quadrature", "io", "plotting", "cli"],
     ["__init__", "__main__"],
 ]
 HOME = {

@@ -48,6 +48,8 @@ def fill_joint_rows(
         for a in range(n):
             sums[i, a] = pair_weights[i, i] * means[i, a]
         for j in range(i):
+            if pair_weights[i, j] == 0.0:
+                continue
             factor = np.linalg.cholesky(covariances[i] + covariances[j])
             u = means[i] - means[j]
             square, log_det = _whiten(factor, u)

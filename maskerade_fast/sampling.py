@@ -1,0 +1,257 @@
+"""A run that adapts its reference measure to the posterior, then draws from it (docs/mathematics.md section 9).
+
+How a budget is shared: a sixth at most for draws from the prior, a third for ascents and curvatures; of the rest two
+fifths for rounds that refit the measure and three for draws from the settled one, which alone give the evidence.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._checks import Array, integer, positive
+from .acquisition import propose
+from .data import RegressionData, Standardiser
+from .distances import Metric
+from .gmm import GMMBatch, concat
+from .importance import NETS, Controlled, controlled_estimate, plain_estimate
+from .integrals import integrate
+from .measure import MixtureMeasure
+from .posterior import HistoryRow, Posterior
+from .prior import Prior
+from .proposals import Adaptation, Sample, Target
+from .surrogate import Surrogate
+
+# Shares of the budget, see the module's text
+_DESIGN, _ASCENTS, _ROUNDS_OF_REST = 1 / 6, 1 / 3, 2 / 5
+_ROUNDS = 4
+# Fewer evaluations than these are no ascent, and no round
+_LEAST_ASCENTS, _LEAST_ROUND = 36, 10
+# Of a time budget, what planning counts on: the surrogate at the end takes the rest
+_TIME_SHARE = 0.85
+# Effective draws below which the result is called uncertain
+_FEW = 10.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop, and how much to evaluate at a time."""
+
+    budget: int | None
+    seconds: float | None
+    initial: int
+    batch_size: int
+
+    @classmethod
+    def checked(cls, budget: Any, time_budget: Any, initial: Any, batch_size: Any) -> Limits:
+        """From the arguments of `marginalise`; ValueError or TypeError naming the one that is out of range."""
+        if budget is None and time_budget is None:
+            raise ValueError("budget: None beside time_budget=None, expected at least one of them")
+        if budget is not None:
+            budget = integer(budget, "budget", minimum=1)
+        if time_budget is not None:
+            time_budget = positive(time_budget, "time_budget")
+        initial = integer(initial, "initial", minimum=1)
+        initial = initial if budget is None else min(initial, budget)
+        return cls(budget, time_budget, initial, integer(batch_size, "batch_size", minimum=1))
+
+    def next_batch(self, cost: int, seconds: float, last_batch_seconds: float) -> int:
+        """Evaluations of the next batch; 0 to stop."""
+        if self.seconds is not None and seconds + last_batch_seconds > self.seconds:
+            return 0
+        return self.batch_size if self.budget is None else min(self.batch_size, self.budget - cost)
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a run knows; the parts belong together. `settled` is None while the measure adapts."""
+
+    sample: Sample
+    settled: MixtureMeasure | None
+    draws: GMMBatch | None
+    values: Array
+    groups: Array
+    history: tuple[HistoryRow, ...]
+
+
+class SamplingRun:
+    """A run in progress. Its state is replaced in one assignment, so that an interrupt finds it whole at any moment."""
+
+    def __init__(
+        self,
+        data: RegressionData,
+        prior: Prior,
+        metric: Metric,
+        power: int,
+        nodes: int,
+        log_density_shift: float,
+        device: str,
+        rng: np.random.Generator,
+    ) -> None:
+        self.data, self.metric, self.power, self.nodes = data, metric, power, nodes
+        self.shift, self.device, self.rng = log_density_shift, device, rng
+        self.target = Target(data, prior, device)
+        self.adaptation = Adaptation(self.target, rng)
+        self.start = time.perf_counter()
+        self.interrupted = False
+        self.failed_starts = 0
+        self.state: _State | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.perf_counter() - self.start
+
+    def steps(self, limits: Limits, acquisition: str) -> Iterator[HistoryRow]:
+        """Spend the budget, a history row at a time; the iteration can end after any of them."""
+        design = limits.initial if limits.budget is None else min(limits.initial, max(1, int(_DESIGN * limits.budget)))
+        self.adaptation.design(design)
+        yield self._adapted()
+        ascents = int(_ASCENTS * self._planned(limits))
+        if ascents >= _LEAST_ASCENTS:
+            self.adaptation.ascend(ascents)
+            yield self._adapted()
+        for k in range(_ROUNDS):
+            count = int(_ROUNDS_OF_REST * (self._planned(limits) - self.target.cost) / (_ROUNDS - k * _ROUNDS_OF_REST))
+            if count >= _LEAST_ROUND:
+                self.adaptation.refine(count)
+                yield self._adapted()
+        while size := limits.next_batch(self.target.cost, self.seconds, self._last_seconds):
+            if acquisition != "random" and self.state is not None and self.state.values.size and self._turn % 2:
+                yield self._informed(acquisition, size)
+            else:
+                yield self._drawn(size)
+
+    def _planned(self, limits: Limits) -> int:
+        """The whole budget in likelihoods, as the seconds spent so far make it look."""
+        if limits.seconds is None:
+            assert limits.budget is not None
+            return limits.budget
+        rate = self.seconds / max(self.target.cost, 1)
+        affordable = int(_TIME_SHARE * limits.seconds / max(rate, 1e-9))
+        return affordable if limits.budget is None else min(limits.budget, affordable)
+
+    @property
+    def _last_seconds(self) -> float:
+        ends = [0.0, *(row.seconds for row in self.known.history)]
+        return ends[-1] - ends[-2]
+
+    @property
+    def known(self) -> _State:
+        """The state, once there is one."""
+        assert self.state is not None
+        return self.state
+
+    @property
+    def _turn(self) -> int:
+        return len(self.known.history)
+
+    def _adapted(self) -> HistoryRow:
+        """Take over what the adaptation has drawn."""
+        sample = self.adaptation.sample
+        assert sample is not None
+        log_f = sample.log_likelihoods + sample.measure.log_density_ratio(sample.mixtures)
+        estimate = plain_estimate(log_f, np.zeros(len(log_f), dtype=np.int64))
+        history = () if self.state is None else self.state.history
+        row = self._row(*estimate)
+        self.state = _State(sample, None, None, np.empty(0), np.empty(0, dtype=np.int64), (*history, row))
+        return row
+
+    def _drawn(self, size: int) -> HistoryRow:
+        """Draw a batch from the settled measure; every batch is a replicate."""
+        known = self.known
+        measure = self.adaptation.proposal if known.settled is None else known.settled
+        mixtures = measure.candidates(size, self.rng).mixtures
+        return self._learn(mixtures, measure, np.full(size, int(known.groups.max(initial=-1)) + 1))
+
+    def _informed(self, acquisition: str, size: int) -> HistoryRow:
+        """Evaluate where the surrogate wants to know more; such mixtures only train it."""
+        known = self.known
+        measure = known.settled
+        assert measure is not None
+        mixtures, values, _ = self._everything()
+        log_f = values + measure.log_density_ratio(mixtures)
+        surrogate = Surrogate.fit(mixtures.to(self.device), log_f, metric=self.metric, power=self.power)
+        nodes = measure.draw(self.nodes, self.rng)
+        evidence = integrate(surrogate, nodes.mixtures.to(self.device), nodes.weights)
+        proposal = propose(acquisition, surrogate, evidence, measure, size, self.rng)
+        self.failed_starts += proposal.n_dropped + proposal.n_abnormal
+        return self._learn(proposal.mixtures, measure, np.full(size, -1))
+
+    def _learn(self, mixtures: GMMBatch, measure: MixtureMeasure, groups: Array) -> HistoryRow:
+        known = self.known
+        values = np.concatenate([known.values, self.target.values(mixtures)])
+        draws = mixtures if known.draws is None else concat([known.draws, mixtures])
+        groups = np.concatenate([known.groups, groups])
+        own = np.flatnonzero(groups >= 0)
+        log_f = values[own] + measure.log_density_ratio(draws[own])
+        row = self._row(*plain_estimate(log_f, groups[own]))
+        self.state = _State(known.sample, measure, draws, values, groups, (*known.history, row))
+        return row
+
+    def _row(self, log_evidence: float, log_evidence_sd: float) -> HistoryRow:
+        return HistoryRow(
+            evaluations=self.target.evaluations,
+            cost=self.target.cost,
+            seconds=self.seconds,
+            log_evidence=log_evidence + self.shift,
+            log_evidence_sd=log_evidence_sd,
+            best_log_likelihood=self.target.best + self.shift,
+        )
+
+    def _everything(self) -> tuple[GMMBatch, Array, Array]:
+        """All mixtures, their log-likelihoods and their replicates; -1 for those that only train."""
+        known = self.known
+        if known.draws is None:  # nothing was drawn from a settled measure: the sample stands in for it
+            count = len(known.sample.log_likelihoods)
+            return known.sample.mixtures, known.sample.log_likelihoods, np.zeros(count, dtype=np.int64)
+        mixtures = concat([known.sample.mixtures, known.draws])
+        values = np.concatenate([known.sample.log_likelihoods, known.values])
+        return mixtures, values, np.concatenate([np.full(len(known.sample.log_likelihoods), -1), known.groups])
+
+    def posterior(self, standardiser: Standardiser, max_components: int) -> Posterior:
+        """Of what was evaluated so far.
+
+        Raises
+        ------
+        ValueError
+            If no likelihood was finite.
+        """
+        mixtures, values, groups = self._everything()
+        if not np.isfinite(values[groups >= 0]).any():
+            raise ValueError("y: no drawn mixture has a finite likelihood; is the noise variance too small?")
+        measure = self.known.settled or self.known.sample.measure
+        nets = [measure.draw(max(1, self.nodes // NETS), self.rng) for _ in range(NETS)]
+        controlled = controlled_estimate(measure, mixtures, values, groups, nets, self.metric, self.power, self.device)
+        final = self._row(controlled.log_evidence, controlled.log_evidence_sd)
+        return Posterior.from_controlled(
+            self.data,
+            standardiser,
+            controlled,
+            values,
+            max_components,
+            tuple(self._warnings(controlled, values)),
+            (*self.known.history, final),
+        )
+
+    def _warnings(self, controlled: Controlled, values: Array) -> Iterator[str]:
+        if self.interrupted:
+            yield f"interrupted after {self.target.evaluations} evaluations; the result rests on those"
+        failures = int((values == -math.inf).sum())
+        if failures:
+            yield f"{failures} of {len(values)} mixtures had a singular covariance and count as likelihood 0"
+        if self.known.draws is None:
+            yield "the budget ended before the measure was settled: the evidence may be too low by tenths of a nat"
+        if self.failed_starts:
+            yield f"{self.failed_starts} searches for the next batch ended abnormally; the best point they saw was used"
+        effective, count = controlled.effective_sample_size, int(controlled.sampled.sum())
+        if effective < _FEW and controlled.explained < 0.9:
+            yield (
+                f"evidence and predictions rest on {effective:.1f} effective draws of {count}: the evidence may be too "
+                "low and its sd too small; a larger budget helps"
+            )

@@ -1,0 +1,138 @@
+"""Ascents, modes and the measures made of them: gradients, costs, twins, shares."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from maskerade_fast.data import RegressionData
+from maskerade_fast.likelihood import log_likelihood
+from maskerade_fast.measure import MixtureMeasure
+from maskerade_fast.prior import Prior
+from maskerade_fast.proposals import (
+    Adaptation,
+    Mode,
+    Summit,
+    Target,
+    ascend,
+    inverse_factor,
+    is_twin,
+    laplace_mixture,
+    size_shares,
+    tempered,
+)
+from maskerade_fast.relabelling import relabelled
+
+X = np.linspace(0.0, 1.0, 30)
+Y = np.sin(2 * np.pi * 3 * X) + 0.3 * np.cos(2 * np.pi * 7 * X) + 0.1 * np.sin(1e4 * np.arange(30.0) ** 2)
+PRIOR = Prior.from_data(X, max_components=3)
+
+
+@pytest.fixture
+def target() -> Target:
+    return Target(RegressionData.from_arrays(X, Y), PRIOR, "cpu")
+
+
+def test_gradients_of_every_size(target: Target, rng: np.random.Generator) -> None:
+    latent = PRIOR.sample(2, rng).latent
+    values, gradients = target.log_posteriors(latent)
+    assert target.cost == 3 * len(latent)
+    assert target.evaluations == len(latent)
+    for b, xi in enumerate(latent.points()):
+        for i in range(len(xi)):
+            step = 1e-6 * np.eye(len(xi))[i]
+            sides = [
+                target.log_posteriors(PRIOR.latent_map.latent(latent.sizes[b : b + 1], xi + s))[0]
+                for s in (step, -step)
+            ]
+            slope = (sides[0][0] - sides[1][0]) / 2e-6
+            assert gradients[b][i] == pytest.approx(slope, rel=1e-4, abs=1e-4)
+    expected = log_likelihood(PRIOR.latent_map.forward(latent), X, Y).value
+    np.testing.assert_allclose(values + [0.5 * xi @ xi for xi in latent.points()], expected, atol=1e-10)
+
+
+def test_ascents_rise_within_their_budget(target: Target, rng: np.random.Generator) -> None:
+    latent = PRIOR.sample(2, rng).latent
+    starts = [Summit(int(n), xi, 0.0) for n, xi in zip(latent.sizes, latent.points(), strict=True)]
+    first, _ = target.log_posteriors(latent)
+    before = target.cost
+    ends = ascend(target, starts, 240)
+    assert target.cost - before <= 240
+    assert len(ends) == len(starts)
+    assert all(end.log_posterior >= value for end, value in zip(ends, first, strict=True))
+    assert max(end.log_posterior for end in ends) > first.max() + 1.0
+    assert ascend(target, starts, 5) == []
+
+
+def test_company_does_not_change_an_ascent(target: Target, rng: np.random.Generator) -> None:
+    latent = PRIOR.sample(2, rng).latent
+    starts = [Summit(int(n), xi, 0.0) for n, xi in zip(latent.sizes, latent.points(), strict=True)]
+    together = ascend(target, starts, 3 * 10 * len(starts))
+    alone = ascend(target, starts[2:3], 30)
+    np.testing.assert_array_equal(alone[0].xi, together[2].xi)
+
+
+def test_twins_are_found(rng: np.random.Generator) -> None:
+    latent_map = PRIOR.latent_map
+    draws = PRIOR.sample([1, 1, 2], rng)
+    g = draws.mixtures[draws.latent.sizes == 3][0]
+    ((_, xi),) = relabelled(latent_map, g, 3)
+    mode = Mode(3, xi[0, 0], 0.0, 0.05 * np.eye(xi.shape[2]))
+    assert all(is_twin(latent_map, mode, Summit(3, turned, 0.0)) for turned in xi[0])
+    assert not is_twin(latent_map, mode, Summit(3, xi[0, 0] + 0.2, 0.0))
+
+
+def test_curvature_is_inverted_and_raised(rng: np.random.Generator) -> None:
+    factor = rng.normal(size=(4, 4))
+    curvature = factor @ factor.T + np.eye(4)
+    root = inverse_factor(curvature)
+    np.testing.assert_allclose(root @ root.T @ curvature, np.eye(4), atol=1e-10)
+    flat = inverse_factor(np.diag([1e-9, -3.0, 100.0]))
+    np.testing.assert_allclose(np.diag(flat @ flat.T), [2.0, 1.0, 0.01])
+    assert np.isfinite(inverse_factor(np.full((3, 3), np.nan))).all()
+
+
+def test_laplace_mixture_of_a_gaussian_posterior() -> None:
+    """Where log L is quadratic the mixture's centre, spread and log mass are exact."""
+    d = PRIOR.latent_map.dimension(1)
+    factor = 0.5 * np.eye(d)
+    mode = Mode(1, np.ones(d), -3.0, factor)
+    assert mode.log_mass == pytest.approx(-3.0 + d * math.log(0.5))
+    q = laplace_mixture(PRIOR, (mode,))
+    np.testing.assert_array_equal(q.parts[0].centres[0], mode.xi)
+    assert len(q.parts[1].shares) == 0
+    assert q.size_probabilities[0] > 0.8
+    assert q.size_probabilities.min() > 0.05
+
+
+def test_shares_and_tempered_weights() -> None:
+    shares = size_shares(PRIOR, np.array([-np.inf, 0.0, -1.0]))
+    assert shares.sum() == pytest.approx(1.0)
+    assert shares[1] > shares[2] > shares[0] > 0.0
+    np.testing.assert_array_equal(size_shares(PRIOR, np.full(3, -np.inf)), PRIOR.size_probabilities)
+    weights = tempered(np.array([0.0, *np.full(49, -50.0)]), 10.0)
+    assert 1.0 / (weights @ weights) >= 10.0
+    np.testing.assert_allclose(tempered(np.zeros(8), 100.0), 1.0 / 8.0)
+
+
+def test_adaptation_counts_and_ends_near_the_posterior(target: Target, rng: np.random.Generator) -> None:
+    adaptation = Adaptation(target, rng)
+    adaptation.design(60)
+    assert target.cost == 60
+    adaptation.ascend(300)
+    assert target.cost <= 360
+    for _ in range(3):
+        adaptation.refine(40)
+    assert adaptation.sample is not None
+    assert adaptation.sample.counts == (60, 40, 40, 40)
+    assert len(adaptation.sample.log_likelihoods) == 180
+
+    def effective(q: MixtureMeasure) -> float:
+        draws = q.candidates(400, 7).mixtures
+        log_f = log_likelihood(draws, X, Y).value + q.log_density_ratio(draws)
+        f = np.exp(log_f - log_f.max())
+        return float(f.sum() ** 2 / (f @ f))
+
+    assert effective(adaptation.proposal) > 4.0 * effective(MixtureMeasure.of_prior(PRIOR))

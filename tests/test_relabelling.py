@@ -1,0 +1,51 @@
+"""Orders of components: all of them up to six, coordinates that map back to the same kernel."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from maskerade_fast.gram import gram
+from maskerade_fast.prior import Prior
+from maskerade_fast.relabelling import ALL_ORDERS, orders, relabelled
+
+X = np.linspace(0.0, 1.0, 7)
+
+
+@pytest.mark.parametrize("n", range(1, ALL_ORDERS + 1))
+def test_every_order_once(n: int) -> None:
+    table = orders(n)
+    assert len(table) == math.factorial(n) == len({tuple(row) for row in table})
+    np.testing.assert_array_equal(table[0], np.arange(n))
+
+
+def test_many_components_have_single_exchanges() -> None:
+    table = orders(8)
+    assert len(table) == 1 + 28
+    assert ((table != np.arange(8)).sum(axis=1) <= 2).all()
+
+
+@pytest.mark.parametrize("n", [1, 3, 7])
+def test_coordinates_of_the_same_kernel(n: int, rng: np.random.Generator) -> None:
+    prior = Prior.from_data(X, max_components=n)
+    draws = prior.sample([1] * (n - 1) + [4], rng)
+    mixtures = draws.mixtures[draws.latent.sizes == n]
+    expected = gram(mixtures, X)
+    seen = 0
+    for rows, xi in relabelled(prior.latent_map, mixtures, n):
+        for b, turned in zip(range(rows.start, rows.stop), xi, strict=True):
+            for point in turned[:10]:
+                back = prior.latent_map.forward(prior.latent_map.latent([n], point))
+                np.testing.assert_allclose(gram(back, X)[0], expected[b], atol=1e-9)
+            seen += 1
+    assert seen == len(mixtures)
+
+
+def test_the_first_order_is_the_own_one(rng: np.random.Generator) -> None:
+    prior = Prior.from_data(X, max_components=3)
+    draws = prior.sample([1, 1, 8], rng)
+    rows = draws.latent.sizes == 3
+    ((_, xi),) = relabelled(prior.latent_map, draws.mixtures[rows], 3)
+    np.testing.assert_allclose(xi[:, 0].ravel(), draws.latent[rows].values, atol=1e-9)

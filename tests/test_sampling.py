@@ -1,0 +1,130 @@
+"""The default run: budgets kept, histories, interrupts, acquisitions, predictions that survive saving, warnings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import maskerade_fast as mf
+
+QUICK: dict[str, Any] = {"budget": 150, "batch_size": 10, "nodes": 128, "max_components": 2, "seed": 3, "device": "cpu"}
+
+
+def waves(n: int = 25) -> tuple[np.ndarray, np.ndarray]:
+    x = np.linspace(0.0, 1.0, n)
+    return x, np.sin(2 * np.pi * 3 * x) + 0.1 * np.cos(40 * x)
+
+
+def fit(**settings: Any) -> mf.Posterior:
+    return mf.marginalise(*waves(), **{**QUICK, **settings})
+
+
+@pytest.fixture(scope="module")
+def post() -> mf.Posterior:
+    return fit()
+
+
+def test_result_is_whole(post: mf.Posterior) -> None:
+    np.testing.assert_allclose(post.component_probabilities.sum(), 1.0)
+    np.testing.assert_allclose(post.pair_weights.sum(), 1.0)
+    assert np.linalg.eigvalsh(post.pair_weights).min() > -1e-10
+    np.testing.assert_allclose(post.factor @ post.factor.T, post.pair_weights, atol=1e-10)
+    assert len(post.log_likelihoods) == len(post.mixtures) == len(post.pair_weights)
+    costs = [row.cost for row in post.history]
+    assert costs == sorted(costs)
+    assert costs[-1] == 150
+    assert post.history[-1].log_evidence == post.log_evidence
+    assert post.history[-1].best_log_likelihood >= post.log_likelihoods.max()
+
+
+@pytest.mark.parametrize("budget", [1, 7, 12, 40, 63, 100, 333])
+def test_budgets_are_spent_and_kept(budget: int) -> None:
+    post = fit(budget=budget, max_components=5)
+    assert post.history[-1].cost <= budget
+    assert post.history[-1].cost >= budget - 5
+    assert np.isfinite(post.log_evidence)
+
+
+def test_same_seed_same_bits(post: mf.Posterior) -> None:
+    again = fit()
+    assert again.log_evidence == post.log_evidence
+    np.testing.assert_array_equal(again.pair_weights, post.pair_weights)
+    assert fit(seed=4).log_evidence != post.log_evidence
+
+
+@pytest.mark.parametrize("acquisition", ["information", "uncertainty"])
+def test_acquisitions_take_turns_with_draws(acquisition: str) -> None:
+    post = fit(acquisition=acquisition)
+    assert post.history[-1].cost == 150
+    assert post.log_evidence == pytest.approx(fit().log_evidence, abs=5.0 * post.log_evidence_sd + 0.3)
+
+
+def test_callback_ends_the_run() -> None:
+    for rows in (1, 2, 4):
+        seen: list[mf.HistoryRow] = []
+
+        def stop(row: Any, seen: list[Any] = seen, rows: int = rows) -> bool:
+            seen.append(row)
+            return len(seen) == rows
+
+        post = fit(callback=stop)
+        assert len(seen) == rows
+        assert np.isfinite(post.log_evidence)
+        assert any("before the measure was settled" in warning for warning in post.warnings)
+
+
+def test_interrupt_keeps_what_was_evaluated() -> None:
+    def interrupt(row: Any) -> None:
+        if row.cost > 100:
+            raise KeyboardInterrupt
+
+    post = fit(callback=interrupt)
+    assert any("interrupted" in warning for warning in post.warnings)
+    assert np.isfinite(post.predict(waves()[0][:3]).mean).all()
+
+
+def test_time_budget() -> None:
+    post = fit(budget=None, time_budget=3.0)
+    assert post.history[-1].seconds < 8.0
+    assert post.history[-1].cost > 50
+
+
+def test_predictions(post: mf.Posterior, tmp_path: Any) -> None:
+    """Close to the truth between the data, the joint density consistent with the pointwise one, saved and read."""
+    x = waves()[0]
+    new = (x[:-1] + x[1:]) / 2
+    truth = np.sin(2 * np.pi * 3 * new) + 0.1 * np.cos(40 * new)
+    assert np.sqrt(np.mean((post.predict(new).mean - truth) ** 2)) < 0.05
+    one = post.joint_log_density(new[:1], truth[:1])
+    assert one == pytest.approx(float(post.predict(new[:1]).log_density(truth[:1])[0]), abs=1e-8)
+    post.save(tmp_path / "post.npz")
+    again = mf.load(tmp_path / "post.npz")
+    assert again.joint_log_density(new, truth) == post.joint_log_density(new, truth)
+
+
+def test_joint_density_in_pieces(post: mf.Posterior, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ordinary mixture is summed a few covariances at a time; the pieces do not change it."""
+    import dataclasses
+
+    own = np.diag(np.diag(post.pair_weights))
+    plain = dataclasses.replace(post, pair_weights=own / own.trace(), factor=np.sqrt(own / own.trace()))
+    x = np.linspace(0.1, 0.9, 9)
+    whole = plain.joint_log_density(x, np.sin(2 * np.pi * 3 * x))
+    monkeypatch.setattr("maskerade_fast.posterior._JOINT_BYTES", 1)
+    assert plain.joint_log_density(x, np.sin(2 * np.pi * 3 * x)) == pytest.approx(whole, abs=1e-10)
+
+
+def test_few_effective_draws_are_confessed() -> None:
+    x = np.linspace(0.0, 1.0, 200)
+    y = np.sin(40 * x) * np.cos(7 * x) + 0.5 * np.sin(90 * x)
+    post = mf.marginalise(x, y, budget=60, max_components=3, seed=0, noise_variance=1e-6, device="cpu")
+    assert any("effective draws" in warning for warning in post.warnings)
+
+
+def test_scale_and_shift_equivariance() -> None:
+    x, y = waves()
+    plain, moved = fit(), mf.marginalise(7.0 + 3.0 * x, -2.0 + 5.0 * y, **QUICK)
+    assert moved.log_evidence == pytest.approx(plain.log_evidence - len(y) * np.log(5.0), abs=1e-6)
+    np.testing.assert_allclose(moved.predict(7.0 + 3.0 * x).mean, -2.0 + 5.0 * plain.predict(x).mean, rtol=1e-6)
