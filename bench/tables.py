@@ -51,7 +51,8 @@ def filled(page: str) -> str:
     """The page with the tables of all results."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    parts = [section(json.loads(path.read_text(encoding="utf-8")), path) for path in sorted(RESULTS.glob("*.json"))]
+    found = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
+    parts = [section(content, path) for path, content in found.items() if "card" in content]
     return f"{head}{BEGIN}\n\n" + "\n\n".join(parts) + f"\n\n{END}{tail}"
 
 

@@ -30,7 +30,7 @@ NETS = 8
 """Independent nets of nodes."""
 _MOST_GROUPS = 12
 # Standard errors from a handful of replicates are too small now and then, and skewed weights make them so more often
-_CAUTION = 1.5
+_CAUTION = 2.0
 # A surrogate has a say in the weights of predictions if it explains as much of f
 _TRUSTED = 0.5
 
@@ -94,6 +94,15 @@ def plain_estimate(log_f: Array, groups: Array) -> tuple[float, float]:
     f = np.exp(log_f - top)
     mean = float(f.mean())
     return math.log(mean) + top, log_sd(standard_error(f, groups) / mean)
+
+
+def effective_size(log_f: Array) -> float:
+    """(sum f)^2 / sum f^2, between 1 and the number of draws; 1 where all f are 0."""
+    top = float(log_f.max())
+    if top == -math.inf:
+        return 1.0
+    f = np.exp(log_f - top)
+    return float(f.sum() ** 2 / (f @ f))
 
 
 def standard_error(values: Array, groups: Array) -> float:
@@ -172,10 +181,12 @@ def controlled_estimate(
     plain, plain_sd = plain_estimate(log_f[sampled], groups[sampled])
     # two estimates of one number: what their difference exceeds its own standard error by is an error of either
     disagreement = max(0.0, abs(best.log_mean - plain) - 2.0 * math.hypot(plain_sd, best.relative_error))
-    f = np.exp(log_f[sampled] - log_f[sampled].max())
+    found = best.log_mean, math.hypot(log_sd(_CAUTION * best.relative_error), disagreement)
+    if not best.relative_error < 1.0:  # so few draws that the control's noise can make the mean negative
+        found = plain, log_sd(_CAUTION * plain_sd)
     return Controlled(
-        log_evidence=best.log_mean,
-        log_evidence_sd=math.hypot(log_sd(_CAUTION * best.relative_error), disagreement),
+        log_evidence=found[0],
+        log_evidence_sd=found[1],
         by_size=best.by_size(mixtures.n_components, nodes.n_components, measure.prior.max_components),
         plain_log_evidence=plain,
         explained=chosen.explained,
@@ -184,7 +195,7 @@ def controlled_estimate(
         evidence=integrate(chosen.surrogate, placed_nodes, best.node_weights / len(nets)),
         log_f=log_f,
         sampled=sampled,
-        effective_sample_size=float(f.sum() ** 2 / (f @ f)),
+        effective_sample_size=effective_size(log_f[sampled]),
     )
 
 

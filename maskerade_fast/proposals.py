@@ -38,6 +38,8 @@ _FEWEST_STEPS, _USUAL_STEPS, _MOST_STEPS = 6, 30, 60
 _WAYS = 3  # to add a component
 _SPECTRUM_POINTS = 2000  # most points that a spectrum is sought with
 _TOLERANCE = 1e-6
+# Share of the budget for modes that goes into ascents, the rest into curvatures
+_ASCENTS = 0.7
 # Share of the ascents' budget for starts from draws; the rest is for starts from modes
 _FIRST_WAVE = 0.5
 # Step in ξ, where one unit is a prior standard deviation, for differences of gradients
@@ -209,7 +211,7 @@ class Adaptation:
 def find_modes(target: Target, draws: list[Summit], budget: int, rng: np.random.Generator) -> list[Mode]:
     """Modes of all sizes, best first, from the best draws and then from modes of one component less.
 
-    Half of the budget is for ascents, half for curvatures, and what one leaves the other has.
+    Most of the budget is for ascents, and curvatures have what these leave.
     """
     end = target.cost + budget
     draws = sorted([*draws, *spectral_starts(target)], key=lambda draw: -draw.log_posterior)
@@ -217,10 +219,10 @@ def find_modes(target: Target, draws: list[Summit], budget: int, rng: np.random.
     rounds = max((sum(d.size == n for d in draws) for n in sizes), default=0)
     by_size = [[d for d in draws if d.size == n] for n in sizes]
     in_turn = [own[k] for k in range(rounds) for own in by_size if k < len(own)]  # the best of each size, then the next
-    first = int(_FIRST_WAVE * 0.5 * budget)
+    first = int(_FIRST_WAVE * _ASCENTS * budget)
     summits = ascend(target, in_turn[: max(first // (GRADIENT_COST * _USUAL_STEPS), len(sizes))], first)
     best = {n: max((s for s in summits if s.size == n), key=lambda s: s.rank) for n in {s.size for s in summits}}
-    left = end - target.cost - int(0.5 * budget)
+    left = end - target.cost - int((1.0 - _ASCENTS) * budget)
     grown = []
     for n in sizes:
         if n - 1 in best and left >= _WAYS + GRADIENT_COST * _FEWEST_STEPS:

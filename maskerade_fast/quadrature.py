@@ -75,12 +75,13 @@ def marginalise(
     max_components : int, optional
         Largest mixture of the default prior, 5 if not given; not to be given beside `prior`.
     budget : int or None
-        Likelihood evaluations, a value with gradient counting as 3. None: as many as `time_budget` allows.
+        Likelihood evaluations, a value with gradient counting as 3. None: as many as `time_budget` allows. With
+        "laplace" at most 1000 draws come from the settled measure; what is left then goes into its refits.
     time_budget : float, optional
         Seconds; no batch is started that is not expected to end in time. With both budgets, the first one met ends
         the run.
     initial : int
-        Evaluations at draws from the prior, before anything else; with "laplace" at most a sixth of the budget.
+        Evaluations at draws from the prior, before anything else; with "laplace" at most a tenth of the budget.
     batch_size : int
         Evaluations at a time: between fits of the surrogate, or in a replicate of draws.
     acquisition : {"information", "uncertainty", "random"}, optional

@@ -1,6 +1,7 @@
 """A run that adapts its reference measure to the posterior, then draws from it (docs/mathematics.md section 9).
 
-How a budget is shared: a sixth at most for draws from the prior, a third for ascents and curvatures; of the rest two
+How a budget is shared: a tenth at most for draws from the prior, a half for ascents and curvatures, less where the
+prior hits the posterior well enough; of the rest two
 fifths for rounds that refit the measure and three for draws from the settled one, which alone give the evidence.
 """
 
@@ -19,7 +20,7 @@ from .acquisition import propose
 from .data import RegressionData, Standardiser
 from .distances import Metric
 from .gmm import GMMBatch, concat
-from .importance import NETS, Controlled, controlled_estimate, plain_estimate
+from .importance import NETS, Controlled, controlled_estimate, effective_size, plain_estimate
 from .integrals import integrate
 from .measure import MixtureMeasure
 from .posterior import HistoryRow, Posterior
@@ -28,12 +29,20 @@ from .proposals import Adaptation, Sample, Target
 from .surrogate import Surrogate
 
 # Shares of the budget, see the module's text
-_DESIGN, _ASCENTS, _ROUNDS_OF_REST = 1 / 6, 1 / 3, 2 / 5
+_DESIGN, _ASCENTS, _ROUNDS_OF_REST = 0.1, 0.5, 0.4
 _ROUNDS = 4
+# Effective draws from the prior from which modes deserve less search, in proportion: the prior hits the posterior
+_ENOUGH = 3.0
 # Fewer evaluations than these are no ascent, and no round
 _LEAST_ASCENTS, _LEAST_ROUND = 36, 10
+# Most draws from the settled measure, for the surrogate takes the cube of their number: what a larger budget has over
+# goes into refits, and ends there. Most earlier mixtures that train the surrogate. Seconds by the cube, in all.
+_MOST_DRAWS, _MOST_TRAINING = 1000, 300
+_SECONDS_A_CUBE = 1.5e-9
 # Of a time budget, what planning counts on: the surrogate at the end takes the rest
 _TIME_SHARE = 0.85
+# A likelihood with all that belongs to it, at least
+_LEAST_SECONDS = 1.5e-3
 # Effective draws below which the result is called uncertain
 _FEW = 10.0
 
@@ -112,16 +121,21 @@ class SamplingRun:
         design = limits.initial if limits.budget is None else min(limits.initial, max(1, int(_DESIGN * limits.budget)))
         self.adaptation.design(design)
         yield self._adapted()
-        ascents = int(_ASCENTS * self._planned(limits))
+        found = effective_size(self.known.sample.log_likelihoods)
+        ascents = int(_ASCENTS * self._planned(limits) * min(1.0, _ENOUGH / found))
         if ascents >= _LEAST_ASCENTS:
             self.adaptation.ascend(ascents)
             yield self._adapted()
-        for k in range(_ROUNDS):
-            count = int(_ROUNDS_OF_REST * (self._planned(limits) - self.target.cost) / (_ROUNDS - k * _ROUNDS_OF_REST))
+        for k in range(_ROUNDS, 0, -1):
+            rest = self._planned(limits) - self.target.cost
+            count = int(max(_ROUNDS_OF_REST * rest * k / _ROUNDS, rest - _MOST_DRAWS) / k)
             if count >= _LEAST_ROUND:
                 self.adaptation.refine(count)
                 yield self._adapted()
-        while size := limits.next_batch(self.target.cost, self.seconds, self._last_seconds):
+        while size := limits.next_batch(self.target.cost, self.seconds + self._finish_seconds, self._last_seconds):
+            size = min(size, _MOST_DRAWS - len(self.known.values))
+            if size == 0:
+                return
             if acquisition != "random" and self.state is not None and self.state.values.size and self._turn % 2:
                 yield self._informed(acquisition, size)
             else:
@@ -132,9 +146,14 @@ class SamplingRun:
         if limits.seconds is None:
             assert limits.budget is not None
             return limits.budget
-        rate = self.seconds / max(self.target.cost, 1)
-        affordable = int(_TIME_SHARE * limits.seconds / max(rate, 1e-9))
+        rate = max(self.seconds / max(self.target.cost, 1), _LEAST_SECONDS)
+        affordable = int(_TIME_SHARE * limits.seconds / rate)
         return affordable if limits.budget is None else min(limits.budget, affordable)
+
+    @property
+    def _finish_seconds(self) -> float:
+        """About what the surrogates at the end will take."""
+        return _SECONDS_A_CUBE * (_MOST_TRAINING + len(self.known.values)) ** 3
 
     @property
     def _last_seconds(self) -> float:
@@ -205,14 +224,16 @@ class SamplingRun:
         )
 
     def _everything(self) -> tuple[GMMBatch, Array, Array]:
-        """All mixtures, their log-likelihoods and their replicates; -1 for those that only train."""
+        """Draws and the latest mixtures before them, log-likelihoods, and replicates; -1 for those that only train."""
         known = self.known
         if known.draws is None:  # nothing was drawn from a settled measure: the sample stands in for it
-            count = len(known.sample.log_likelihoods)
-            return known.sample.mixtures, known.sample.log_likelihoods, np.zeros(count, dtype=np.int64)
-        mixtures = concat([known.sample.mixtures, known.draws])
-        values = np.concatenate([known.sample.log_likelihoods, known.values])
-        return mixtures, values, np.concatenate([np.full(len(known.sample.log_likelihoods), -1), known.groups])
+            rows = slice(0, _MOST_DRAWS)
+            values = known.sample.log_likelihoods[rows]
+            return known.sample.mixtures[rows], values, np.zeros(len(values), dtype=np.int64)
+        earlier = slice(max(0, len(known.sample.log_likelihoods) - _MOST_TRAINING), None)
+        mixtures = concat([known.sample.mixtures[earlier], known.draws])
+        values = np.concatenate([known.sample.log_likelihoods[earlier], known.values])
+        return mixtures, values, np.concatenate([np.full(len(values) - len(known.values), -1), known.groups])
 
     def posterior(self, standardiser: Standardiser, max_components: int) -> Posterior:
         """Of what was evaluated so far.

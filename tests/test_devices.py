@@ -19,6 +19,7 @@ from maskerade_fast.data import RegressionData, Standardiser
 
 X, Y = np.linspace(0.0, 1.0, 12), np.sin(np.arange(12.0))
 RUN: dict[str, Any] = {"budget": 12, "initial": 8, "batch_size": 4, "nodes": 32, "max_components": 2, "seed": 0}
+RUN["proposals"] = "prior"
 METRIC = mf.Metric(noise_weight=0.1, mass_weight=0.2, frequency_scale=2.0, scale_scale=(3.0,))
 HYPERKERNEL: dict[str, Any] = {"outputscale": 1.3, "lengthscale": 0.7, "power": 1, "metric": METRIC}
 
@@ -314,6 +315,17 @@ def test_small_steps_of_a_search_stay_on_the_host(
     assert launches[1] > 10 * launches[0]
     tolerance = 1e-8 if acquisition == "information" else 1e-2  # the last ascent is flat: it ends where rounding says
     assert runs[0].log_evidence == pytest.approx(runs[1].log_evidence, abs=tolerance)
+
+
+def test_the_default_run(emulated: Any) -> None:
+    """Ascents, refits and draws from the settled measure: the same on both devices but for rounding."""
+    settings: dict[str, Any] = {**RUN, "budget": 110, "proposals": "laplace"}
+    host = mf.marginalise(X, Y, device="cpu", **settings)
+    gpu = mf.marginalise(X, Y, device="gpu", **settings)
+    assert "likelihood_shared_f64" in emulated.state.launches
+    assert [row.cost for row in gpu.history] == [row.cost for row in host.history]
+    assert gpu.log_evidence == pytest.approx(host.log_evidence, abs=1e-4)
+    np.testing.assert_allclose(gpu.predict(X).mean, host.predict(X).mean, atol=1e-4)
 
 
 def test_marginalise(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
