@@ -38,8 +38,8 @@ _FEWEST_STEPS, _USUAL_STEPS, _MOST_STEPS = 6, 30, 60
 _WAYS = 3  # to add a component
 _SPECTRUM_POINTS = 2000  # most points that a spectrum is sought with
 _TOLERANCE = 1e-6
-# Share of the budget for modes that goes into ascents, the rest into curvatures
-_ASCENTS = 0.7
+# Share of the budget for modes kept for curvatures; with many coordinates ascents need the more, and are the longer
+_RESERVE, _RESERVE_OF_MANY, _MANY = 0.5, 0.3, 12
 # Share of the ascents' budget for starts from draws; the rest is for starts from modes
 _FIRST_WAVE = 0.5
 # Step in ξ, where one unit is a prior standard deviation, for differences of gradients
@@ -48,7 +48,7 @@ _DIFFERENCE = 1e-4
 _LEAST_CURVATURE = 0.5
 # Nats behind the best mode, d more allowed, from which a mode is not worth its curvature's cost
 _BEHIND = 12.0
-# Standard deviation of a mode whose curvature was not affordable
+# Standard deviation round a mode whose curvature was not affordable
 _ROUGH_SD = 0.3
 # Powers of the weights of draws that are tried, until enough draws count
 _POWERS = tuple(0.8**k for k in range(30))
@@ -219,10 +219,13 @@ def find_modes(target: Target, draws: list[Summit], budget: int, rng: np.random.
     rounds = max((sum(d.size == n for d in draws) for n in sizes), default=0)
     by_size = [[d for d in draws if d.size == n] for n in sizes]
     in_turn = [own[k] for k in range(rounds) for own in by_size if k < len(own)]  # the best of each size, then the next
-    first = int(_FIRST_WAVE * _ASCENTS * budget)
+    curvatures = sum(GRADIENT_COST * (target.latent_map.dimension(n) + 1) for n in sizes)
+    many = target.latent_map.dimension(sizes[-1]) > _MANY
+    reserve = min(curvatures, int((_RESERVE_OF_MANY if many else _RESERVE) * budget))
+    first = int(_FIRST_WAVE * (budget - reserve))
     summits = ascend(target, in_turn[: max(first // (GRADIENT_COST * _USUAL_STEPS), len(sizes))], first)
     best = {n: max((s for s in summits if s.size == n), key=lambda s: s.rank) for n in {s.size for s in summits}}
-    left = end - target.cost - int((1.0 - _ASCENTS) * budget)
+    left = end - target.cost - reserve
     grown = []
     for n in sizes:
         if n - 1 in best and left >= _WAYS + GRADIENT_COST * _FEWEST_STEPS:

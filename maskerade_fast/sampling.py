@@ -1,7 +1,7 @@
 """A run that adapts its reference measure to the posterior, then draws from it (docs/mathematics.md section 9).
 
-How a budget is shared: a tenth at most for draws from the prior, a half for ascents and curvatures, less where the
-prior hits the posterior well enough; of the rest two
+How a budget is shared: a tenth at most for draws from the prior; a third to a half, by the number of coordinates, for
+ascents and curvatures, less where the prior hits the posterior well enough; of the rest two
 fifths for rounds that refit the measure and three for draws from the settled one, which alone give the evidence.
 """
 
@@ -25,14 +25,15 @@ from .integrals import integrate
 from .measure import MixtureMeasure
 from .posterior import HistoryRow, Posterior
 from .prior import Prior
-from .proposals import Adaptation, Sample, Target
+from .proposals import GRADIENT_COST, Adaptation, Sample, Target
 from .surrogate import Surrogate
 
 # Shares of the budget, see the module's text
-_DESIGN, _ASCENTS, _ROUNDS_OF_REST = 0.1, 0.5, 0.4
+_DESIGN, _LEAST_SHARE, _ASCENTS, _ROUNDS_OF_REST = 0.1, 1 / 3, 0.5, 0.4
 _ROUNDS = 4
-# Effective draws from the prior from which modes deserve less search, in proportion: the prior hits the posterior
-_ENOUGH = 3.0
+# Effective draws from the prior from which modes deserve less search, in proportion, and how many times as many make
+# that needless: the prior hits the posterior
+_ENOUGH, _PLENTY = 3.0, 5.0
 # Fewer evaluations than these are no ascent, and no round
 _LEAST_ASCENTS, _LEAST_ROUND = 36, 10
 # Most draws from the settled measure, for the surrogate takes the cube of their number: what a larger budget has over
@@ -121,8 +122,7 @@ class SamplingRun:
         design = limits.initial if limits.budget is None else min(limits.initial, max(1, int(_DESIGN * limits.budget)))
         self.adaptation.design(design)
         yield self._adapted()
-        found = effective_size(self.known.sample.log_likelihoods)
-        ascents = int(_ASCENTS * self._planned(limits) * min(1.0, _ENOUGH / found))
+        ascents = self._ascents(self._planned(limits))
         if ascents >= _LEAST_ASCENTS:
             self.adaptation.ascend(ascents)
             yield self._adapted()
@@ -140,6 +140,22 @@ class SamplingRun:
                 yield self._informed(acquisition, size)
             else:
                 yield self._drawn(size)
+
+    def _ascents(self, planned: int) -> int:
+        """Likelihoods for the modes: the more coordinates the largest mixtures have, the longer the way to them.
+
+        Less where the prior hits the posterior, but enough for a curvature of each size and as much climbing; none
+        where the draws from the prior all but suffice.
+        """
+        prior = self.target.prior
+        sizes = 1 + np.flatnonzero(prior.size_probabilities)
+        dimensions = [prior.latent_map.dimension(int(n)) for n in sizes]
+        share = min(max(max(dimensions) / 32.0, _LEAST_SHARE), _ASCENTS)
+        found = effective_size(self.known.sample.log_likelihoods) / _ENOUGH
+        if found > _PLENTY:
+            return 0
+        needed = 2 * GRADIENT_COST * sum(d + 1 for d in dimensions)
+        return int(min(max(share * planned / max(found, 1.0), needed), share * planned))
 
     def _planned(self, limits: Limits) -> int:
         """The whole budget in likelihoods, as the seconds spent so far make it look."""

@@ -73,7 +73,7 @@ def test_callback_ends_the_run() -> None:
         post = fit(callback=stop)
         assert len(seen) == rows
         assert np.isfinite(post.log_evidence)
-        assert any("before the measure was settled" in warning for warning in post.warnings) == (rows < 3)
+        assert rows > 2 or any("before the measure was settled" in warning for warning in post.warnings)
 
 
 def test_interrupt_keeps_what_was_evaluated() -> None:
