@@ -13,7 +13,9 @@ constexpr unsigned FULL_WARP = 0xffffffffu;
 // ---- port layer ----
 // MF_SHARED(T, name, n)    n elements of shared memory, n a constant: one array for each place in the source
 // MF_DYN_SMEM(T, name)     the launch's dynamic shared memory, 16-byte aligned
+// MF_RSQRT_SEED(y, x)      y = 1 / sqrt(x) to some 20 bits, from the upper half of a positive normal float64 x
 // MF_MMA884(c0, c1, a, b)  C += A B in float64 by a whole warp, C 8x8, A 8x4, B 4x8; only with MF_HAVE_MMA
+// MF_MMA16816              the same with C 16x8, A 16x16, B 16x8: one instruction in place of eight, where there is one
 //
 // The emulator (tests/emulator/shim.hpp) defines them itself: bounds are then known and the memory starts as
 // NaN. -DMF_NO_MMA chooses multiply-adds where the tensor instruction exists but is slower (sm_86, 89, 120).
@@ -22,6 +24,7 @@ constexpr unsigned FULL_WARP = 0xffffffffu;
 #define MF_DYN_SMEM(T, name)                                                                                 \
     extern __shared__ __align__(16) unsigned char mf_dynamic_shared[];                                       \
     T* const name = reinterpret_cast<T*>(mf_dynamic_shared)
+#define MF_RSQRT_SEED(y, x) asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x))
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && !defined(MF_NO_MMA)
 #define MF_HAVE_MMA 1
 // Lane l holds A[l / 4][l % 4], B[l % 4][l / 4] and C[l / 4][2 (l % 4) + {0, 1}]; all 32 lanes take part.
@@ -29,6 +32,16 @@ constexpr unsigned FULL_WARP = 0xffffffffu;
     asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1},{%2},{%3},{%0,%1};"                \
                  : "+d"(c0), "+d"(c1)                                                                        \
                  : "d"(a), "d"(b))
+#if __CUDA_ARCH__ >= 900
+// As eight of the small ones: of A a lane holds [l / 4 + {0, 8}][4 s + l % 4] in a[2 s + {0, 1}], of B [4 s + l % 4][l / 4]
+// in b[2 s + half], of C [l / 4 + {0, 8}][2 (l % 4) + {0, 1}].
+#define MF_MMA16816(c0, c1, c2, c3, a, b, half)                                                              \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3},{%4,%5,%6,%7,%8,%9,%10,"   \
+                 "%11},{%12,%13,%14,%15},{%0,%1,%2,%3};"                                                     \
+                 : "+d"(c0), "+d"(c1), "+d"(c2), "+d"(c3)                                                    \
+                 : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]),   \
+                   "d"(b[half]), "d"(b[2 + half]), "d"(b[4 + half]), "d"(b[6 + half]))
+#endif
 #endif
 #endif
 
@@ -68,6 +81,19 @@ __device__ __forceinline__ index_t lower_row(index_t k) {
     }
     return i;
 }
+
+// A place in rows of which row i has i + 1 places, at most `width`: the lower triangle's first columns
+struct Place {
+    int row;
+    int column;
+    __device__ __forceinline__ void advance(int places, int width) {
+        column += places;
+        for (int length = min(row + 1, width); column >= length; length = min(row + 1, width)) {
+            column -= length;
+            ++row;
+        }
+    }
+};
 
 // ---- numbers ----
 __device__ __forceinline__ double quiet_nan() {

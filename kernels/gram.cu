@@ -100,8 +100,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS)
         int j[R];
         pairs_of(row, column, n_rows, n_columns, i, j);
         double k[R][R];
-        gram_tile<MF_PER_AXIS, R>(mixture, {x, tables_x + skip * n_rows, n_rows},
-                                  {y, tables_y + skip * n_columns, n_columns}, i, j, k);
+        gram_tile<MF_PER_AXIS>(mixture, {x, tables_x + skip * n_rows, n_rows},
+                               {y, tables_y + skip * n_columns, n_columns}, i, j, k);
 #pragma unroll
         for (int a = 0; a < R; ++a) {
 #pragma unroll
@@ -144,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS)
         int j[R];
         pairs_of(row_start + row, column_start + column, n_points, n_points, i, j);
         double k[R][R];
-        gram_tile<MF_PER_AXIS, R>(mixture, side, side, i, j, k);
+        gram_tile<MF_PER_AXIS>(mixture, side, side, i, j, k);
         double* const matrix = out + b * n_points * n_points;
         const double k0 = levels[3 * (start + b)];
         const double* const noise_row = noise + (noise_rows > 1 ? (start + b) * noise_columns : 0);

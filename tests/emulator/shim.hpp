@@ -768,6 +768,13 @@ EMU_HIDDEN static int block_vote(Meeting meeting, bool vote, Site site) {
     return int(me->value);
 }
 
+// As on a card, of the upper halves alone: right to some 20 bits.
+inline double rsqrt_seed(double x) {
+    constexpr std::uint64_t UPPER = 0xffffffff00000000ull;
+    const double seed = 1.0 / sqrt(std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) & UPPER));
+    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(seed) & UPPER);
+}
+
 EMU_HIDDEN static void mma884(double& c0, double& c1, double a, double b, Site site) {
     Fiber* me = current;
     me->a = a;
@@ -819,6 +826,7 @@ constexpr int warpSize = 32;
     static const char name##_site = 0;                                                                       \
     T* const name = emu::shared_array<T>(&name##_site, n)
 #define MF_DYN_SMEM(T, name) T* const name = static_cast<T*>(emu::dynamic_shared())
+#define MF_RSQRT_SEED(y, x) ((y) = emu::rsqrt_seed(x))
 #if __CUDA_ARCH__ >= 800 && !defined(MF_NO_MMA)
 #define MF_HAVE_MMA 1
 #define MF_MMA884(c0, c1, a, b) emu::mma884(c0, c1, a, b, EMU_HERE)
