@@ -14,6 +14,7 @@ import numpy as np
 from scipy import special
 
 from ._checks import Array, generator, integer
+from .backends import single_threaded_blas
 from .gmm import GMMBatch
 from .latent import Latent, LatentMap, check_on_host
 from .prior import Draws, Prior, draw_counts, sobol_normal
@@ -173,6 +174,7 @@ class MixtureMeasure(ReferenceMeasure):
         """See `ReferenceMeasure`."""
         return self.prior.latent_map
 
+    @single_threaded_blas()
     def sample(self, m: int | Sequence[int], rng: Any = None) -> Draws:
         """See `ReferenceMeasure`."""
         rng = generator(rng, "rng")
@@ -190,6 +192,7 @@ class MixtureMeasure(ReferenceMeasure):
         """See `ReferenceMeasure`."""
         return self.match(mixtures)[0]
 
+    @single_threaded_blas()
     def match(self, mixtures: GMMBatch) -> tuple[Array, Latent]:
         """log π/q of each mixture, and its latent coordinates in the order of components that q favours most."""
         check_on_host(mixtures)

@@ -117,9 +117,7 @@ class Posterior:
         history: tuple[HistoryRow, ...],
     ) -> Posterior:
         """From the last state of a run; `data` and `log_likelihoods` in standardised units."""
-        amplitude = np.exp(0.5 * (surrogate.log_values - surrogate.log_offset))
-        weights = amplitude[:, None] * evidence.weights * amplitude
-        scale = float(weights.sum())
+        weights, factor = _pair_weights(surrogate, evidence)
         probabilities = np.zeros(max_components)
         probabilities[evidence.sizes - 1] = evidence.mean_by_size / evidence.mean
         node_mass = evidence.node_weights * evidence.node_values
@@ -132,8 +130,8 @@ class Posterior:
             log_evidence=evidence.log_evidence + shift,
             log_evidence_sd=evidence.log_evidence_sd,
             component_probabilities=probabilities,
-            pair_weights=weights / scale,
-            factor=amplitude[:, None] * evidence.factor / np.sqrt(scale),
+            pair_weights=weights,
+            factor=factor,
             nodes_standardised=evidence.nodes,
             node_probabilities=node_mass / node_mass.sum(),
             warnings=warnings,
@@ -163,11 +161,9 @@ class Posterior:
         weights, factor = np.diag(f), np.diag(np.sqrt(f))
         nodes, node_mass = surrogate.mixtures, f
         if share > 0.0:
-            amplitude = np.exp(0.5 * (surrogate.log_values - surrogate.log_offset))
-            pairs = amplitude[:, None] * evidence.weights * amplitude
-            scale = share / float(pairs.sum())
-            weights = weights + scale * pairs
-            factor = np.hstack([factor, math.sqrt(scale) * amplitude[:, None] * evidence.factor])
+            pairs, pair_factor = _pair_weights(surrogate, evidence)
+            weights = weights + share * pairs
+            factor = np.hstack([factor, math.sqrt(share) * pair_factor])
             nodes, node_mass = evidence.nodes, evidence.node_weights * evidence.node_values
         shift = standardiser.log_density_shift(data.n_points)
         return cls(
@@ -387,6 +383,14 @@ class Posterior:
             picks = [ranked[min(int(np.searchsorted(below, q)), len(ranked) - 1)] for q in (0.05, 0.95)]
             lower[i], upper[i] = by_mixture[picks]
         return Band(mean, lower, upper)
+
+
+def _pair_weights(surrogate: Surrogate, evidence: Evidence) -> tuple[Array, Array]:
+    """W of docs/mathematics.md section 8, shape (h, h), scaled to add up to 1, and F with W = F F^T."""
+    amplitude = np.exp(0.5 * (surrogate.log_values - surrogate.log_offset))
+    weights = amplitude[:, None] * evidence.weights * amplitude
+    scale = float(weights.sum())
+    return weights / scale, amplitude[:, None] * evidence.factor / np.sqrt(scale)
 
 
 def load(path: str | os.PathLike[str]) -> Posterior:

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import special
 
 from ._checks import Array
-from .backends import to_host
+from .backends import single_threaded_blas, to_host
 from .data import RegressionData
 from .gmm import GMMBatch, concat
 from .latent import Latent, LatentMap, LogNormal
@@ -190,11 +190,13 @@ class Adaptation:
         self._best_draws = [Summit(int(sizes[b]), points[b], float(values[b])) for b in order]
         self.sample = Sample(drawn.mixtures, values, (self.proposal,), (count,))
 
+    @single_threaded_blas()
     def ascend(self, budget: int) -> None:
         """Seek the modes for about `budget`, their curvature included, and put the Laplace mixture round them."""
         self.modes = tuple(find_modes(self.target, self._best_draws, budget, self.rng))
         self.proposal = self._laplace = laplace_mixture(self.target.prior, self.modes)
 
+    @single_threaded_blas()
     def refine(self, count: int) -> None:
         """Evaluate `count` draws from the proposal and refit it to all draws."""
         assert self.sample is not None

@@ -85,6 +85,7 @@ class _State:
     settled: MixtureMeasure | None
     draws: GMMBatch | None
     values: Array
+    log_f: Array
     groups: Array
     history: tuple[HistoryRow, ...]
 
@@ -194,7 +195,7 @@ class SamplingRun:
         estimate = plain_estimate(log_f, np.zeros(len(log_f), dtype=np.int64))
         history = () if self.state is None else self.state.history
         row = self._row(*estimate)
-        self.state = _State(sample, None, None, np.empty(0), np.empty(0, dtype=np.int64), (*history, row))
+        self.state = _State(sample, None, None, np.empty(0), np.empty(0), np.empty(0, dtype=np.int64), (*history, row))
         return row
 
     def _drawn(self, size: int) -> HistoryRow:
@@ -220,13 +221,14 @@ class SamplingRun:
 
     def _learn(self, mixtures: GMMBatch, measure: MixtureMeasure, groups: Array) -> HistoryRow:
         known = self.known
-        values = np.concatenate([known.values, self.target.values(mixtures)])
+        values = self.target.values(mixtures)
+        log_f = np.concatenate([known.log_f, values + measure.log_density_ratio(mixtures)])
+        values = np.concatenate([known.values, values])
         draws = mixtures if known.draws is None else concat([known.draws, mixtures])
         groups = np.concatenate([known.groups, groups])
-        own = np.flatnonzero(groups >= 0)
-        log_f = values[own] + measure.log_density_ratio(draws[own])
-        row = self._row(*plain_estimate(log_f, groups[own]))
-        self.state = _State(known.sample, measure, draws, values, groups, (*known.history, row))
+        own = groups >= 0
+        row = self._row(*plain_estimate(log_f[own], groups[own]))
+        self.state = _State(known.sample, measure, draws, values, log_f, groups, (*known.history, row))
         return row
 
     def _row(self, log_evidence: float, log_evidence_sd: float) -> HistoryRow:
