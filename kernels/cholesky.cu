@@ -163,13 +163,22 @@ __device__ __forceinline__ void subtract_product(Share& share, const double* lef
 // ---- panels ----
 constexpr int ROW_STRIDE = WIDTH + 2; // of a panel's rows in shared memory, as PADDED
 
+// Tiles of a matrix stored by rows of `stride`
+struct DenseTiles {
+    double* base;
+    int stride;
+    __device__ __forceinline__ double* at(int row, int column) const {
+        return base + (index_t)row * TILE * stride + column * TILE;
+    }
+};
+
 // The block factors n_tiles tiles a side of a square. Warp 0 takes the next diagonal tile and factors it while the others
 // finish. The caller puts a barrier before; one has passed after.
 __device__ __forceinline__ void factor_square(double* square, int n_tiles, double bound, int column, int* bad,
                                               double* inverses) {
     const DenseTiles tiles = {square, ROW_STRIDE};
     if (warp_of() == 0) {
-        factor_tile(square, ROW_STRIDE, bound, column, bad, inverses, nullptr);
+        factor_tile(square, ROW_STRIDE, bound, column, bad, inverses);
     }
     for (int k = 0;; ++k) {
         __syncthreads();
@@ -179,20 +188,20 @@ __device__ __forceinline__ void factor_square(double* square, int n_tiles, doubl
         }
         if (threadIdx.x < left * TILE) {
             solve_row(tiles.at(k + 1, k) + threadIdx.x * ROW_STRIDE, tiles.at(k, k), ROW_STRIDE,
-                      inverses + k * TILE, nullptr, 0.0);
+                      inverses + k * TILE);
         }
         __syncthreads();
         for (int e = warp_of(); e < (int)lower_index(left, 0); e += warp_of() == 0 ? BLOCK : WARPS - 1) {
             const int i = k + 1 + (int)lower_row(e);
             const int j = k + 1 + e - (int)lower_index(i - k - 1, 0);
             Tile tile = load_tile(tiles.at(i, j), ROW_STRIDE);
-            multiply<-1, false, false>(tile, tiles.at(i, k), ROW_STRIDE, tiles.at(j, k), ROW_STRIDE);
+            add_product<-1>(tile, Rows{tiles.at(i, k), ROW_STRIDE}, Rows{tiles.at(j, k), ROW_STRIDE});
             store_tile(tile, tiles.at(i, j), ROW_STRIDE);
         }
         if (warp_of() == 0) {
             __syncwarp();
             factor_tile(tiles.at(k + 1, k + 1), ROW_STRIDE, bound, column + (k + 1) * TILE, bad,
-                        inverses + (k + 1) * TILE, nullptr);
+                        inverses + (k + 1) * TILE);
         }
     }
 }
@@ -274,8 +283,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, HEIGHT == 64 ? 3 : 2)
 // ---- rows that a square divides ----
 // Shared memory of HEIGHT rows and a square: SQUARE_SIZE for the square's lower tiles, the rows of ROW_STRIDE, and WIDTH
 // inverse pivots.
+constexpr int PADDED = TILE + 2; // row stride of a tile: 16-byte aligned, few bank clashes
+constexpr int TILE_SIZE = TILE * PADDED;
 constexpr int SQUARE_SIZE = WIDTH / TILE * (WIDTH / TILE + 1) / 2 * TILE_SIZE;
 constexpr int ROWS_SIZE = HEIGHT * ROW_STRIDE;
+
+// Lower tiles one after another, by rows
+struct PackedTiles {
+    double* base;
+    __device__ __forceinline__ double* at(int row, int column) const {
+        return base + (int)lower_index(row, column) * TILE_SIZE;
+    }
+};
 
 // Sends for the factored square of `side` columns at `corner`, row stride n, and its inverse pivots
 __device__ __forceinline__ void fetch_square(const double* corner, const double* inverse_pivots, int n,
@@ -304,13 +323,12 @@ __device__ __forceinline__ void solve_rows(double* memory, int side, int n_rows,
     for (int v = 0; v < side / TILE; ++v) {
         Tile tile = load_tile(own + v * TILE, ROW_STRIDE);
         for (int m = 0; m < v; ++m) {
-            multiply<-1, false, false>(tile, own + m * TILE, ROW_STRIDE, tiles.at(v, m), PADDED);
+            add_product<-1>(tile, Rows{own + m * TILE, ROW_STRIDE}, Rows{tiles.at(v, m), PADDED});
         }
         store_tile(tile, own + v * TILE, ROW_STRIDE);
         __syncwarp();
         if (lane_of() < TILE) {
-            solve_row(own + lane_of() * ROW_STRIDE + v * TILE, tiles.at(v, v), PADDED, inverses + v * TILE,
-                      nullptr, 0.0);
+            solve_row(own + lane_of() * ROW_STRIDE + v * TILE, tiles.at(v, v), PADDED, inverses + v * TILE);
         }
         __syncwarp();
     }

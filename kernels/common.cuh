@@ -51,6 +51,21 @@ __device__ __forceinline__ void mma_16x8x8(double* c, const double* a, const dou
     MF_MMA884(c[2], c[3], a[3], b[1]);
 #endif
 }
+
+// The same over 16 columns of A and rows of B, the fragments of the later 8 after those of the first
+__device__ __forceinline__ void mma_16x8x16(double* c, const double* a, const double* b) {
+#if !defined(MF_EMULATED) && __CUDA_ARCH__ == 900
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3},{%4,%5,%6,%7,%8,%9,%10,%11},"
+        "{%12,%13,%14,%15},{%0,%1,%2,%3};"
+        : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]), "d"(b[0]),
+          "d"(b[1]), "d"(b[2]), "d"(b[3]));
+#else
+    mma_16x8x8(c, a, b);
+    mma_16x8x8(c, a + 4, b + 2);
+#endif
+}
 #endif
 
 // ---- copies to shared memory ----
@@ -118,6 +133,19 @@ __device__ __forceinline__ index_t lower_row(index_t k) {
     }
     return i;
 }
+
+// A place in rows of which row i has i + 1 places, at most `width`: the lower triangle's first columns
+struct Place {
+    int row;
+    int column;
+    __device__ __forceinline__ void advance(int places, int width) {
+        column += places;
+        for (int length = min(row + 1, width); column >= length; length = min(row + 1, width)) {
+            column -= length;
+            ++row;
+        }
+    }
+};
 
 // ---- numbers ----
 __device__ __forceinline__ double quiet_nan() {

@@ -119,8 +119,8 @@ extern "C" __global__ void __launch_bounds__(TILE_BLOCK, TILE_BLOCKS)
         int j[R];
         pairs_of(first_row, first_column, n_rows, n_columns, i, j);
         double k[R][R];
-        gram_tile<MF_PER_AXIS, R>(mixture, {x, tables_x + skip * n_rows, n_rows},
-                                  {y, tables_y + skip * n_columns, n_columns}, i, j, k);
+        gram_tile<MF_PER_AXIS>(mixture, {x, tables_x + skip * n_rows, n_rows},
+                               {y, tables_y + skip * n_columns, n_columns}, i, j, k);
         const int row = first_row + lane_of() / LANES;
         const int column = first_column + lane_of() % LANES;
         double* const to = out + ((index_t)b * n_rows + row) * n_columns + column;
@@ -170,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(TILE_BLOCK, TILE_BLOCKS)
         int j[R];
         pairs_of(first_row, first_column, n_points, n_points, i, j);
         double k[R][R];
-        gram_tile<MF_PER_AXIS, R>(mixture, side, side, i, j, k);
+        gram_tile<MF_PER_AXIS>(mixture, side, side, i, j, k);
         double* const matrix = out + (index_t)b * n_points * n_points;
         const int lane = lane_of();
         const int row = first_row + lane / LANES;

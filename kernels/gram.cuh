@@ -4,7 +4,7 @@
 //
 // Cosine and sine of a are tabulated once a point and component, so a pair costs one exponential and a few
 // multiply-adds. With the per-axis phase a product of D cosines takes the place of one. A thread computes
-// R x R pairs at a time: what belongs to a row or a column is read once for R pairs.
+// a rectangle of pairs at a time: what belongs to a row or a column is read once for all of its pairs.
 #pragma once
 
 #include "common.cuh"
@@ -12,10 +12,9 @@
 constexpr double PI = 3.14159265358979323846;
 constexpr double STEEPEST = -1e300; // bound of an envelope's rate, so that rate * 0 stays 0 for any scale
 
-// Pairs a side of a thread's register tile, in a Gram matrix and in its gradient. Loops over axes are left rolled:
-// unrolled, the lags of all axes are held at once, and 4 x 4 pairs no longer fit in 128 registers.
+// Pairs a side of a thread's register tile in a Gram matrix. Loops over axes are left rolled: unrolled, the lags of all
+// axes are held at once, and 4 x 4 pairs no longer fit in 128 registers.
 constexpr int GRAM_TILE = 4;
-constexpr int GRADIENT_TILE = 2;
 
 // The components of one mixture
 struct Mixture {
@@ -42,50 +41,87 @@ __device__ __forceinline__ const double* table_row(const Side& side, int compone
     return side.tables + (((index_t)component * phases + phase) * 2 + part) * side.size;
 }
 
-// sum[a][b] = k(x_i[a] - y_j[b])
-template <bool PER_AXIS, int R>
+// Indices GAP apart, which leave a thread one address and constants
+template <int GAP> struct Every {
+    int first;
+    __device__ __forceinline__ int operator[](int k) const { return first + GAP * k; }
+};
+
+// e^x for x <= 0, or NaN: relative error below 2^-52, and 0 from -708 on. Without a branch, so that the exponentials of
+// a thread overlap, which those of the built-in function cannot.
+__device__ __forceinline__ double decay(double x) {
+    constexpr double LOG2_E = 1.4426950408889634;
+    constexpr double LN2_HIGH =
+        6.93147180369123816490e-01; // 33 bits, so that its products by whole numbers are exact
+    constexpr double LN2_LOW = 1.90821492927058770002e-10;
+    constexpr double SHIFTER =
+        6755399441055744.0; // 1.5 2^52: adding it rounds to a whole number, in the low word
+    const double shifted = fma(x, LOG2_E, SHIFTER);
+    const double whole = shifted - SHIFTER;
+    const double r = fma(whole, -LN2_LOW, fma(whole, -LN2_HIGH, x));
+    // (e^r - 1 - r) / r^2 through its values at the Chebyshev nodes of |r| <= ln 2 / 2: e^r to 1.6e-17
+    double p = 2.51003758422237e-08;
+    p = fma(p, r, 2.7620075892548164e-07);
+    p = fma(p, r, 2.7557268480289716e-06);
+    p = fma(p, r, 2.480152132234228e-05);
+    p = fma(p, r, 0.00019841269863040559);
+    p = fma(p, r, 0.0013888888917196736);
+    p = fma(p, r, 0.008333333333330065);
+    p = fma(p, r, 0.041666666666624164);
+    p = fma(p, r, 0.16666666666666669);
+    p = fma(p, r, 0.5000000000000001);
+    p = fma(p, r, 1.0);
+    p = fma(p, r, 1.0);
+    const double power = __hiloint2double((__double2loint(shifted) + 1023) << 20, 0);
+    return x < -708.0 ? 0.0 : p * power;
+}
+
+// sum[a][b] = k(x_i[a] - y_j[b]); I and J are arrays of int or Every
+template <bool PER_AXIS, int R, int S, typename I, typename J>
 __device__ __forceinline__ void gram_tile(const Mixture& mixture, const Side& left, const Side& right,
-                                          const int (&i)[R], const int (&j)[R], double (&sum)[R][R]) {
+                                          const I& i, const J& j, double (&sum)[R][S]) {
     const int n_dims = mixture.n_dims;
     const int phases = PER_AXIS ? n_dims : 1;
 #pragma unroll
     for (int a = 0; a < R; ++a) {
 #pragma unroll
-        for (int b = 0; b < R; ++b) {
+        for (int b = 0; b < S; ++b) {
             sum[a][b] = 0.0;
         }
     }
     for (int q = 0; q < mixture.n; ++q) {
-        double value[R][R];
+        double value[R][S];
 #pragma unroll
         for (int a = 0; a < R; ++a) {
 #pragma unroll
-            for (int b = 0; b < R; ++b) {
+            for (int b = 0; b < S; ++b) {
                 value[a][b] = 0.0;
             }
         }
 #pragma unroll 1
         for (int d = 0; d < n_dims; ++d) {
             const double rate = envelope_rate(mixture.scales[(index_t)q * n_dims + d]);
-            double y[R];
+            double y[S];
 #pragma unroll
-            for (int b = 0; b < R; ++b) {
+            for (int b = 0; b < S; ++b) {
                 y[b] = right.points[(index_t)d * right.size + j[b]];
             }
 #pragma unroll
             for (int a = 0; a < R; ++a) {
                 const double x = left.points[(index_t)d * left.size + i[a]];
 #pragma unroll
-                for (int b = 0; b < R; ++b) {
+                for (int b = 0; b < S; ++b) {
                     value[a][b] = fma(rate, square(x - y[b]), value[a][b]);
                 }
             }
         }
+        if (PER_AXIS) {
 #pragma unroll
-        for (int a = 0; a < R; ++a) {
+            for (int a = 0; a < R; ++a) {
 #pragma unroll
-            for (int b = 0; b < R; ++b) {
-                value[a][b] = exp(value[a][b]);
+                for (int b = 0; b < S; ++b) {
+                    value[a][b] = decay(value[a][b]);
+                }
             }
         }
 #pragma unroll 1
@@ -95,10 +131,10 @@ __device__ __forceinline__ void gram_tile(const Mixture& mixture, const Side& le
             const double* const cos_y = table_row(right, q, phases, p, 0);
             const double* const sin_y = table_row(right, q, phases, p, 1);
             const double weight = p == 0 ? mixture.weights[q] : 1.0;
-            double c[R];
-            double s[R];
+            double c[S];
+            double s[S];
 #pragma unroll
-            for (int b = 0; b < R; ++b) {
+            for (int b = 0; b < S; ++b) {
                 c[b] = cos_y[j[b]];
                 s[b] = sin_y[j[b]];
             }
@@ -107,12 +143,12 @@ __device__ __forceinline__ void gram_tile(const Mixture& mixture, const Side& le
                 const double cosine = weight * cos_x[i[a]];
                 const double sine = weight * sin_x[i[a]];
 #pragma unroll
-                for (int b = 0; b < R; ++b) {
+                for (int b = 0; b < S; ++b) {
                     const double wave = fma(cosine, c[b], sine * s[b]);
                     if (PER_AXIS) {
                         value[a][b] *= wave;
                     } else {
-                        sum[a][b] = fma(value[a][b], wave, sum[a][b]);
+                        sum[a][b] = fma(decay(value[a][b]), wave, sum[a][b]);
                     }
                 }
             }
@@ -121,7 +157,7 @@ __device__ __forceinline__ void gram_tile(const Mixture& mixture, const Side& le
 #pragma unroll
             for (int a = 0; a < R; ++a) {
 #pragma unroll
-                for (int b = 0; b < R; ++b) {
+                for (int b = 0; b < S; ++b) {
                     sum[a][b] += value[a][b];
                 }
             }
@@ -134,21 +170,21 @@ __device__ __forceinline__ void gram_tile(const Mixture& mixture, const Side& le
 //     sums[1 + c]:      g exp sin t_d          with the per-axis phase the sine of axis d times the others' cosines
 //     sums[1 + C + c]:  g exp cos t_d^2
 // where d = first_axis + c, c < C: one pass over the pairs collects the sums of C axes.
-template <int C, bool PER_AXIS, int R>
+template <int C, bool PER_AXIS, int R, int S, typename I, typename J>
 __device__ __forceinline__ void pair_sums(const Mixture& mixture, const Side& side, int q, int first_axis,
-                                          const int (&i)[R], const int (&j)[R], const double (&g)[R][R],
+                                          const I& i, const J& j, const double (&g)[R][S],
                                           double (&sums)[1 + 2 * C]) {
     constexpr int SLOPES = PER_AXIS ? C : 1; // a joint phase has one slope for all axes
     const int n_dims = mixture.n_dims;
     const int phases = PER_AXIS ? n_dims : 1;
     const index_t size = side.size;
-    double height[R][R];
-    double wave[R][R];
-    double slope[R][R][SLOPES];
+    double height[R][S];
+    double wave[R][S];
+    double slope[R][S][SLOPES];
 #pragma unroll
     for (int a = 0; a < R; ++a) {
 #pragma unroll
-        for (int b = 0; b < R; ++b) {
+        for (int b = 0; b < S; ++b) {
             height[a][b] = 0.0;
             wave[a][b] = 1.0;
 #pragma unroll
@@ -164,7 +200,7 @@ __device__ __forceinline__ void pair_sums(const Mixture& mixture, const Side& si
 #pragma unroll
         for (int a = 0; a < R; ++a) {
 #pragma unroll
-            for (int b = 0; b < R; ++b) {
+            for (int b = 0; b < S; ++b) {
                 height[a][b] = fma(rate, square(x[i[a]] - x[j[b]]), height[a][b]);
             }
         }
@@ -176,7 +212,7 @@ __device__ __forceinline__ void pair_sums(const Mixture& mixture, const Side& si
 #pragma unroll
         for (int a = 0; a < R; ++a) {
 #pragma unroll
-            for (int b = 0; b < R; ++b) {
+            for (int b = 0; b < S; ++b) {
                 const double cosine = fma(cosines[i[a]], cosines[j[b]], sines[i[a]] * sines[j[b]]);
                 const double sine = fma(sines[i[a]], cosines[j[b]], -cosines[i[a]] * sines[j[b]]);
                 wave[a][b] *= cosine;
@@ -190,8 +226,8 @@ __device__ __forceinline__ void pair_sums(const Mixture& mixture, const Side& si
 #pragma unroll
     for (int a = 0; a < R; ++a) {
 #pragma unroll
-        for (int b = 0; b < R; ++b) {
-            height[a][b] = g[a][b] * exp(height[a][b]);
+        for (int b = 0; b < S; ++b) {
+            height[a][b] = g[a][b] * decay(height[a][b]);
             wave[a][b] *= height[a][b];
             sums[0] += wave[a][b];
         }
@@ -203,7 +239,7 @@ __device__ __forceinline__ void pair_sums(const Mixture& mixture, const Side& si
 #pragma unroll
             for (int a = 0; a < R; ++a) {
 #pragma unroll
-                for (int b = 0; b < R; ++b) {
+                for (int b = 0; b < S; ++b) {
                     const double lag = x[i[a]] - x[j[b]];
                     sums[1 + c] = fma(height[a][b] * slope[a][b][PER_AXIS ? c : 0], lag, sums[1 + c]);
                     sums[1 + C + c] = fma(wave[a][b], lag * lag, sums[1 + C + c]);

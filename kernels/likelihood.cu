@@ -1,267 +1,246 @@
 // Log-likelihoods of a batch of mixtures, Gram matrix and factor fused, with gradients. By the number of points:
 //     likelihood_shared     one block a matrix, all of it in shared memory
-//     likelihood_panel      one block a matrix, left-looking by panels of 32 columns: a panel in shared memory, where its
-//                           Gram entries are generated when it is reached, the factor in global memory
+//     likelihood_panel      one block a matrix, left-looking by panels of as many tile columns as fit in shared memory,
+//                           where their Gram entries are generated when they are reached; the factor in global memory
 //     covariance,           any size: the covariances, which cholesky.cu factors, and the gradient from their inverses
 //     gradient_*
 //
 // MF_PER_AXIS: 1 for a product of cosines over the axes, else 0. MF_GRADIENT: 1 to go on to the gradient.
 // MF_AXES: axes whose sums one pass over the pairs collects. MF_NO_MMA: multiply-adds in place of tensor instructions.
-// variants: MF_AXES=1 MF_GRADIENT=0 MF_PER_AXIS=0,1 MF_NO_MMA=,1
-// variants: MF_AXES=1,2,5,6 MF_GRADIENT=1 MF_PER_AXIS=0,1
-// variants: MF_AXES=8 MF_GRADIENT=1 MF_PER_AXIS=1 MF_NO_MMA=,1
+// MF_BLOCK: threads of a block that has a matrix, the fewer the more matrices an SM's shared memory has room for; at most
+// THREADS.
+// variants: MF_AXES=1 MF_BLOCK=128,256,512 MF_GRADIENT=0 MF_PER_AXIS=0,1 MF_NO_MMA=,1
+// variants: MF_AXES=1,2,5,6 MF_BLOCK=256 MF_GRADIENT=1 MF_PER_AXIS=0,1
+// variants: MF_AXES=1 MF_BLOCK=128,512 MF_GRADIENT=1 MF_PER_AXIS=0
+// variants: MF_AXES=8 MF_BLOCK=512 MF_GRADIENT=1 MF_PER_AXIS=1 MF_NO_MMA=,1
 #include "likelihood.cuh"
 
 #ifndef MF_GRADIENT
 #define MF_GRADIENT 0
 #endif
+#ifndef MF_BLOCK
+#define MF_BLOCK 256
+#endif
+
+// Threads that an SM has registers for: 128 each, where a tile's products and one axis' sums leave enough, else 255.
+#if defined(MF_HAVE_MMA) && MF_AXES == 1
+constexpr int THREADS = 512;
+#else
+constexpr int THREADS = 256;
+#endif
+constexpr int BLOCK = MF_BLOCK < THREADS ? MF_BLOCK : THREADS;
+constexpr int WARPS = BLOCK / WARP;
+constexpr int RESIDENT = THREADS / BLOCK; // blocks an SM
+constexpr int WIDE_BLOCK = 256;           // threads of the kernels for any size
 
 // ---- the whole matrix in shared memory ----
-// Dynamic shared memory, in doubles: the lower tiles, then n for z and n for the inverse pivots, n = N rounded up to
-// 16; with the gradient n for alpha and n / 16 further tiles.
-extern "C" __global__ void __launch_bounds__(BLOCK, 1)
+// Dynamic shared memory, in doubles: the lower tiles, then n for z and n for the pivots, n = N rounded up to 16; with
+// the gradient n for alpha.
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     likelihood_shared_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                           const index_t* __restrict__ offsets, const double* __restrict__ points,
                           const double* __restrict__ tables, const double* __restrict__ y,
-                          const double* __restrict__ levels, const double* __restrict__ noise,
-                          double* __restrict__ value, int* __restrict__ info, double* __restrict__ shifts,
-                          double* __restrict__ d_weights, double* __restrict__ d_means,
-                          double* __restrict__ d_scales, double* __restrict__ d_noise, double jitter,
-                          index_t start, index_t noise_rows, int noise_columns, int n_points, int n_dims) {
+                          const double* levels, const double* __restrict__ noise, double* __restrict__ value,
+                          int* __restrict__ info, double* __restrict__ shifts, double* __restrict__ d_weights,
+                          double* __restrict__ d_means, double* __restrict__ d_scales,
+                          double* __restrict__ d_noise, double jitter, index_t start, index_t noise_rows,
+                          int noise_columns, int n_points, int n_dims) {
     MF_DYN_SMEM(double, memory);
     MF_SHARED(int, bad, ATTEMPTS);
+    MF_SHARED(double, limits, 2); // where there are no registers for them
+    double& shift = limits[0];
+    double& bound = limits[1];
     const index_t b = start + blockIdx.x;
     const Problem p = problem_of(start, b, weights, scales, offsets, points, tables, y, levels, noise,
                                  noise_rows, noise_columns, n_points, n_dims);
-    const int n_tiles = (n_points + TILE - 1) / TILE;
-    const int n_lower = (int)lower_index(n_tiles, 0);
-    const PackedTiles tiles = {memory};
-    double* const z = memory + n_lower * TILE_SIZE;
-    double* const inverse_pivots = z + n_tiles * TILE;
-    const int t = threadIdx.x;
-    if (t < ATTEMPTS) {
-        bad[t] = 0;
+    const int n = p.side.size;
+    const int n_tiles = n / TILE;
+    const Trapezoid tiles = {memory, n_tiles};
+    double* const z = memory + (int)lower_index(n_tiles, 0) * TILE_AREA;
+    double* const pivots = z + n;
+    double* const alpha = pivots + n;
+    if (threadIdx.x < ATTEMPTS) {
+        bad[threadIdx.x] = 0;
     }
-    double shift = 0.0;
     int failed = 0;
     for (int attempt = 0; attempt < ATTEMPTS; ++attempt) {
-        shift = shift_of(attempt, jitter, p.mean_diagonal);
-        const double bound = n_points * EPSILON * (p.largest_diagonal + shift);
-        for (int item = t; item < n_lower * TILE; item += BLOCK) {
-            const int tile = item / TILE;
-            const int tile_i = (int)lower_row(tile);
-            const int tile_j = tile - (int)lower_index(tile_i, 0);
-            const int row = item / 4 % 4;
-            const int column = item % 4;
-            fill_entries<4>(p, tile_i * TILE + row, tile_j * TILE + column, shift,
-                            memory + tile * TILE_SIZE + row * PADDED + column, PADDED);
-        }
-        for (int i = t; i < n_tiles * TILE; i += BLOCK) {
-            z[i] = i < n_points ? y[i] : 0.0;
+        if (threadIdx.x == 0) {
+            shift = shift_of(attempt, jitter, p.levels[1]);
+            bound = n_points * EPSILON * (p.levels[2] + shift);
         }
         __syncthreads();
-        if (warp_of() == 0) {
-            factor_tile(tiles.at(0, 0), PADDED, bound, 0, &bad[attempt], inverse_pivots, z);
-        }
-        // In each turn: rows below the diagonal tile k, then the tiles right of it. Warp 0 takes the next diagonal
-        // tile and factors it while the others finish.
-        for (int k = 0;; ++k) {
-            __syncthreads();
-            if (k == n_tiles - 1 || bad[attempt] != 0) {
-                break;
-            }
-            const double* const corner = tiles.at(k, k);
-            for (int i = (k + 1) * TILE + t; i < n_tiles * TILE; i += BLOCK) {
-                z[i] = solve_row(tiles.at(i / TILE, k) + i % TILE * PADDED, corner, PADDED,
-                                 inverse_pivots + k * TILE, z + k * TILE, z[i]);
-            }
-            __syncthreads();
-            const int left = n_tiles - k - 1;
-            for (int e = warp_of(); e < (int)lower_index(left, 0);
-                 e += warp_of() == 0 ? BLOCK * BLOCK : WARPS - 1) {
-                const int i = (int)lower_row(e);
-                const int j = e - (int)lower_index(i, 0);
-                double* const target = tiles.at(k + 1 + i, k + 1 + j);
-                Tile tile = load_tile(target, PADDED);
-                multiply<-1, false, false>(tile, tiles.at(k + 1 + i, k), PADDED, tiles.at(k + 1 + j, k),
-                                           PADDED);
-                store_tile(tile, target, PADDED);
-            }
-            if (warp_of() == 0) {
-                __syncwarp();
-                factor_tile(tiles.at(k + 1, k + 1), PADDED, bound, (k + 1) * TILE, &bad[attempt],
-                            inverse_pivots + (k + 1) * TILE, z + (k + 1) * TILE);
-            }
-        }
+        fill_tiles<BLOCK>(p, tiles, n_tiles, 0, shift);
+        fill_targets<BLOCK>(p, z);
+        eliminate<BLOCK, MF_GRADIENT>(tiles, n_tiles, n_tiles, bound, 0, &bad[attempt], pivots, z, alpha);
         failed = bad[attempt];
         if (failed == 0 || jitter == 0.0) {
             break;
         }
     }
     if (warp_of() == 0) {
-        write_value(n_points, z, inverse_pivots, failed, shift, b, value, info, shifts);
+        write_value(n_points, z, pivots, failed, shift, b, value, info, shifts);
     }
 #if MF_GRADIENT
     const Gradient gradient = {d_weights, d_means, d_scales, d_noise};
     if (failed) {
-        no_gradient(p, b, offsets[b], gradient);
-        return;
+        no_gradient<BLOCK>(p, b, offsets[b], gradient);
+    } else {
+        gradient_of<BLOCK>(p, b, offsets[b], PackedTiles<StoredTile>{memory}, alpha, gradient);
     }
-    double* const alpha = inverse_pivots + n_tiles * TILE;
-    double* const spare = alpha + n_tiles * TILE;
-    invert_factor<BLOCK>(tiles, n_tiles, inverse_pivots, spare);
-    square_inverse<BLOCK>(tiles, n_tiles, z, alpha, spare);
-    gradient_of(p, b, offsets[b], tiles, alpha, gradient);
 #endif
 }
 
 // ---- panels in shared memory, the factor in global memory ----
-// The factors (count, n, n), n = N rounded up to 16, receive L on and below the diagonal, with MF_GRADIENT C^-1 in the
-// end. Dynamic shared memory, in doubles: n rows of PANEL_STRIDE, then n for z and n for the inverse pivots; with
-// the gradient n for alpha.
-extern "C" __global__ void __launch_bounds__(BLOCK, 1)
+// The factors (count, lower tiles, TILE_AREA) receive L^-1 in their diagonal tiles and -L below, with MF_GRADIENT C^-1 in
+// the end. Dynamic shared memory, in doubles: `capacity` tiles, at least a column of them, then n for z and n for the
+// pivots; with the gradient n for alpha.
+constexpr int COLUMNS = 2; // tiles of a row that a warp updates together, to read the factor's row once
+
+// Tile columns of a panel: as many as fit, whole groups of COLUMNS unless they are the last
+__device__ __forceinline__ int panel_width(int height, int capacity) {
+    int width = 0;
+    while (width < height
+           && (int)lower_index(width + 1, 0) + (height - width - 1) * (width + 1) <= capacity) {
+        ++width;
+    }
+    return width < height && width > COLUMNS ? width / COLUMNS * COLUMNS : width;
+}
+
+// A block adds to a panel what tile columns before `first` make of it
+__device__ __forceinline__ void update_panel(const PackedTiles<FactorTile>& factor, const Trapezoid& panel,
+                                             int height, int first) {
+    const int groups = (panel.width + COLUMNS - 1) / COLUMNS;
+    for (int item = warp_of(); item < height * groups; item += WARPS) {
+        const int i = item / groups;
+        const int v = (item - i * groups) * COLUMNS;
+        const int last = min(i, panel.width - 1);
+        if (v > last) {
+            continue; // above the diagonal
+        }
+        Tile tile[COLUMNS];
+        double* right[COLUMNS];
+#pragma unroll
+        for (int u = 0; u < COLUMNS; ++u) { // tiles beyond the last are the last again, and are not stored
+            const int column = min(v + u, last);
+            tile[u] = load_tile(panel.at(i, column));
+            right[u] = factor.at(first + column, 0).base;
+        }
+        double* const left = factor.at(first + i, 0).base;
+#pragma unroll 1
+        for (int m = 0; m < first * TILE_AREA; m += TILE_AREA) {
+#pragma unroll
+            for (int u = 0; u < COLUMNS; ++u) {
+                add_product<1>(tile[u], FactorTile{left + m}, FactorTile{right[u] + m});
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < COLUMNS; ++u) {
+            if (v + u <= last) {
+                store_tile(tile[u], panel.at(i, v + u));
+            }
+        }
+    }
+}
+
+// A block copies a panel to its place in the factor
+__device__ __forceinline__ void keep_panel(const Trapezoid& panel, const PackedTiles<FactorTile>& factor,
+                                           int height, int first) {
+    Place place = {0, 0};
+    place.advance(warp_of(), panel.width);
+    while (place.row < height) {
+        const FactorTile to = factor.at(first + place.row, first + place.column);
+        if (place.row == place.column) {
+            copy_tile(InverseFactor{panel.at(place.row, place.row)}, to);
+        } else {
+            copy_tile(panel.at(place.row, place.column), to);
+        }
+        place.advance(WARPS, panel.width);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     likelihood_panel_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                          const index_t* __restrict__ offsets, const double* __restrict__ points,
                          const double* __restrict__ tables, const double* __restrict__ y,
-                         const double* __restrict__ levels, const double* __restrict__ noise, double* factors,
+                         const double* levels, const double* __restrict__ noise, double* factors,
                          double* __restrict__ value, int* __restrict__ info, double* __restrict__ shifts,
                          double* __restrict__ d_weights, double* __restrict__ d_means,
                          double* __restrict__ d_scales, double* __restrict__ d_noise, double jitter,
-                         index_t start, index_t noise_rows, int noise_columns, int n_points, int n_dims) {
-    MF_DYN_SMEM(double, panel);
+                         index_t start, index_t noise_rows, int noise_columns, int n_points, int n_dims,
+                         int capacity) {
+    MF_DYN_SMEM(double, memory);
     MF_SHARED(int, bad, ATTEMPTS);
+    MF_SHARED(double, limits, 2); // where there are no registers for them
+    double& shift = limits[0];
+    double& bound = limits[1];
     const index_t b = start + blockIdx.x;
     const Problem p = problem_of(start, b, weights, scales, offsets, points, tables, y, levels, noise,
                                  noise_rows, noise_columns, n_points, n_dims);
-    const int n_tiles = (n_points + TILE - 1) / TILE;
-    const int n = n_tiles * TILE;
-    const DenseTiles tiles = {factors + (index_t)blockIdx.x * n * n, n};
-    double* const z = panel + n * PANEL_STRIDE;
-    double* const inverse_pivots = z + n;
-    const int t = threadIdx.x;
-    if (t < ATTEMPTS) {
-        bad[t] = 0;
+    const int n = p.side.size;
+    const int n_tiles = n / TILE;
+    const PackedTiles<FactorTile> factor = {factors + blockIdx.x * lower_index(n_tiles, 0) * TILE_AREA};
+    double* const z = memory + capacity * TILE_AREA;
+    double* const pivots = z + n;
+    if (threadIdx.x < ATTEMPTS) {
+        bad[threadIdx.x] = 0;
     }
-    double shift = 0.0;
     int failed = 0;
     for (int attempt = 0; attempt < ATTEMPTS; ++attempt) {
-        shift = shift_of(attempt, jitter, p.mean_diagonal);
-        const double bound = n_points * EPSILON * (p.largest_diagonal + shift);
-        for (int k = 0; k < n_tiles; k += 2) { // a panel: tile columns k and k + 1, tile rows from k
-            const int height = n_tiles - k;
-            const int width = min(2, height);
-            // Gram entries, and what earlier columns leave of y
-            for (int item = t; item < height * width * TILE; item += BLOCK) {
-                const int tile = item / TILE;
-                const int row = tile / width * TILE + item / 4 % 4;
-                const int column = tile % width * TILE + item % 4;
-                fill_entries<4>(p, k * TILE + row, k * TILE + column, shift,
-                                panel + row * PANEL_STRIDE + column, PANEL_STRIDE);
-            }
-            for (int r = k * TILE + warp_of(); r < (k + width) * TILE; r += WARPS) {
-                const double* const row = tiles.base + (index_t)r * n;
-                double explained = 0.0;
-                for (int c = lane_of(); c < k * TILE; c += WARP) {
-                    explained = fma(row[c], z[c], explained);
-                }
-                explained = warp_sum(explained);
-                if (lane_of() == 0) {
-                    z[r] = (r < n_points ? y[r] : 0.0) - explained;
-                }
-            }
-            __syncthreads();
-            for (int i = warp_of(); i < height; i += WARPS) {
-                for (int v = 0; v < width; ++v) {
-                    double* const target = panel + i * TILE * PANEL_STRIDE + v * TILE;
-                    Tile tile = load_tile(target, PANEL_STRIDE);
-                    for (int m = 0; m < k; ++m) {
-                        multiply<-1, false, false>(tile, tiles.at(k + i, m), n, tiles.at(k + v, m), n);
-                    }
-                    store_tile(tile, target, PANEL_STRIDE);
-                }
-            }
-            if (warp_of() == 0) { // who has just updated the first diagonal tile
-                __syncwarp();
-                factor_tile(panel, PANEL_STRIDE, bound, k * TILE, &bad[attempt], inverse_pivots + k * TILE,
-                            z + k * TILE);
-            }
-            for (int v = 0; v < width; ++v) {
-                __syncthreads();
-                if (bad[attempt] != 0) {
-                    break;
-                }
-                const double* const corner = panel + v * TILE * PANEL_STRIDE + v * TILE;
-                const int first_column = (k + v) * TILE;
-                for (int r = (v + 1) * TILE + t; r < height * TILE; r += BLOCK) {
-                    const bool below = r >= width * TILE; // z of these rows waits for their own panel
-                    const double rest = solve_row(panel + r * PANEL_STRIDE + v * TILE, corner, PANEL_STRIDE,
-                                                  inverse_pivots + first_column, z + first_column,
-                                                  below ? 0.0 : z[k * TILE + r]);
-                    if (!below) {
-                        z[k * TILE + r] = rest;
-                    }
-                }
-                __syncthreads();
-                if (v + 1 < width) {
-                    const double* const left = panel + TILE * PANEL_STRIDE;
-                    for (int i = 1 + warp_of(); i < height; i += WARPS) {
-                        double* const target = panel + i * TILE * PANEL_STRIDE + TILE;
-                        Tile tile = load_tile(target, PANEL_STRIDE);
-                        multiply<-1, false, false>(tile, panel + i * TILE * PANEL_STRIDE, PANEL_STRIDE, left,
-                                                   PANEL_STRIDE);
-                        store_tile(tile, target, PANEL_STRIDE);
-                    }
-                    if (warp_of() == 0) {
-                        __syncwarp();
-                        factor_tile(panel + TILE * PANEL_STRIDE + TILE, PANEL_STRIDE, bound,
-                                    first_column + TILE, &bad[attempt], inverse_pivots + first_column + TILE,
-                                    z + first_column + TILE);
-                    }
-                }
-            }
-            if (bad[attempt] != 0) {
-                break;
-            }
-            const int columns = width * TILE;
-            for (int e = t; e < height * TILE * columns; e += BLOCK) {
-                const int row = e / columns;
-                const int column = e - row * columns;
-                tiles.base[(index_t)(k * TILE + row) * n + k * TILE + column] =
-                    panel[row * PANEL_STRIDE + column];
-            }
-            __syncthreads();
+        if (threadIdx.x == 0) {
+            shift = shift_of(attempt, jitter, p.levels[1]);
+            bound = n_points * EPSILON * (p.levels[2] + shift);
         }
-        failed = bad[attempt];
+        fill_targets<BLOCK>(p, z);
+        __syncthreads();
+        failed = 0;
+        for (int first = 0; first < n_tiles && failed == 0;) {
+            const int height = n_tiles - first;
+            const Trapezoid panel = {memory, panel_width(height, capacity)};
+            fill_tiles<BLOCK>(p, panel, height, first, shift);
+            if (first > 0) {
+                __syncthreads();
+                update_panel(factor, panel, height, first);
+            }
+            const int column = first * TILE;
+            eliminate<BLOCK, false>(panel, height, panel.width, bound, column, &bad[attempt], pivots + column,
+                                    z + column, nullptr);
+            failed = bad[attempt];
+            if (MF_GRADIENT || panel.width < height) {
+                keep_panel(panel, factor, height, first);
+            }
+            first += panel.width;
+            __syncthreads(); // the next panel replaces this one
+        }
         if (failed == 0 || jitter == 0.0) {
             break;
         }
     }
     if (warp_of() == 0) {
-        write_value(n_points, z, inverse_pivots, failed, shift, b, value, info, shifts);
+        write_value(n_points, z, pivots, failed, shift, b, value, info, shifts);
     }
 #if MF_GRADIENT
     const Gradient gradient = {d_weights, d_means, d_scales, d_noise};
     if (failed) {
-        no_gradient(p, b, offsets[b], gradient);
+        no_gradient<BLOCK>(p, b, offsets[b], gradient);
         return;
     }
-    double* const alpha = inverse_pivots + n;
-    invert_factor<BLOCK>(tiles, n_tiles, inverse_pivots, panel);
-    square_inverse<BLOCK>(tiles, n_tiles, z, alpha, panel);
-    gradient_of(p, b, offsets[b], tiles, alpha, gradient);
+    double* const alpha = pivots + n;
+    invert_factor<BLOCK>(factor, n_tiles, memory);
+    square_inverse<BLOCK>(factor, n_tiles, z, alpha, memory);
+    gradient_of<BLOCK>(p, b, offsets[b], factor, alpha, gradient);
 #endif
 }
 
 // ---- any size ----
 // The covariances of count mixtures to the lower triangles of matrices (count, rows, n), the matrix padded to n rows
-// and columns by a diagonal that no bound of pivots exceeds; row n, the last, is y. Mixture start + k is shifted by shifts[k]. A block has a square
-// of 64 x 64 entries on or below the diagonal.
+// and columns; row n, the last, is y. Mixture start + k is shifted by shifts[k]. A block has a square of 64 x 64 entries on
+// or below the diagonal.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-constexpr int BLOCKS = 1; // of a multiprocessor: two would spill 48 bytes
+constexpr int WIDE_RESIDENT = 1; // of a multiprocessor: two would spill 48 bytes
 #else
-constexpr int BLOCKS = 2; // of a multiprocessor: at most 128 registers a thread
+constexpr int WIDE_RESIDENT = 2; // of a multiprocessor: at most 128 registers a thread
 #endif
-extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS)
+extern "C" __global__ void __launch_bounds__(WIDE_BLOCK, WIDE_RESIDENT)
     covariance_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                    const index_t* __restrict__ offsets, const double* __restrict__ points,
                    const double* __restrict__ tables, const double* __restrict__ y,
@@ -289,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS)
         j[a] = min(column + GAP * a, n_points - 1);
     }
     double entry[R][R];
-    gram_tile<MF_PER_AXIS, R>(p.mixture, p.side, p.side, i, j, entry);
+    gram_tile<MF_PER_AXIS>(p.mixture, p.side, p.side, i, j, entry);
 #pragma unroll
     for (int a = 0; a < R; ++a) {
 #pragma unroll
@@ -297,9 +276,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS)
             const int r = row + GAP * a;
             const int s = column + GAP * c;
             if (r < n && s <= r) {
-                const bool beyond = r == s && r >= n_points;
-                matrix[(index_t)r * n + s] = beyond ? fmax(p.largest_diagonal, 1.0)
-                                                    : covariance_entry(p, r, s, entry[a][c], shifts[k]);
+                matrix[(index_t)r * n + s] = covariance_entry(p, r, s, entry[a][c], shifts[k]);
             }
         }
     }
@@ -309,34 +286,45 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS)
     }
 }
 
-// Sums over slices of SLICE items of the pairs of one mixture, number start, whose C^-1 (n, n) is given with n = N
+// Sums over slices of SLICE tiles of the pairs of one mixture, number start, whose C^-1 (n, n) is given with n = N
 // rounded up to 16: (slices, components, passes, SUMS), a pass for each MF_AXES axes.
-constexpr int SLICE = 8 * BLOCK;
-extern "C" __global__ void __launch_bounds__(BLOCK, 1)
+constexpr int SLICE = 32;
+
+// Tiles of a matrix stored by rows of `stride`
+struct DenseTiles {
+    const double* base;
+    int stride;
+    __device__ __forceinline__ Rows at(int row, int column) const {
+        return {base + (index_t)row * TILE * stride + column * TILE, stride};
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(WIDE_BLOCK, 1)
     gradient_slices_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                         const index_t* __restrict__ offsets, const double* __restrict__ points,
-                        const double* __restrict__ tables, const double* __restrict__ alpha, double* inverse,
-                        double* __restrict__ sums, index_t start, int n_points, int n_dims, int n) {
-    MF_SHARED(double, part, 2 * WARPS * SUMS);
+                        const double* __restrict__ tables, const double* __restrict__ alpha,
+                        const double* __restrict__ inverse, double* __restrict__ sums, index_t start,
+                        int n_points, int n_dims, int n) {
+    constexpr int WIDE_WARPS = WIDE_BLOCK / WARP;
+    MF_SHARED(double, part, 2 * WIDE_WARPS * SUMS);
     const index_t first = offsets[start];
+    const int n_tiles = (n_points + TILE - 1) / TILE;
     const Problem p = {{weights + first, scales + first * n_dims, (int)(offsets[start + 1] - first), n_dims},
-                       {points, tables, n_points},
+                       {points, tables, n_tiles * TILE},
+                       n_points,
                        nullptr,
                        nullptr,
                        false,
-                       0.0,
-                       0.0,
-                       0.0};
+                       nullptr};
     const DenseTiles tiles = {inverse, n};
-    const int n_items = (int)lower_index((n_points + TILE - 1) / TILE, 0) * ITEMS_A_TILE;
-    const int first_item = blockIdx.x * SLICE;
-    const int last_item = min(first_item + SLICE, n_items);
+    const int first_tile = blockIdx.x * SLICE;
+    const int last_tile = min(first_tile + SLICE, (int)lower_index(n_tiles, 0));
     const int passes = (n_dims + MF_AXES - 1) / MF_AXES;
     int slot = 0;
     for (int q = 0; q < p.mixture.n; ++q) {
         for (int pass = 0; pass < passes; ++pass) {
-            const double sum = sum_of_pairs(p, tiles, alpha, q, pass * MF_AXES, first_item, last_item,
-                                            part + slot * WARPS * SUMS);
+            const double sum = sum_of_pairs<WIDE_BLOCK>(p, tiles, alpha, q, pass * MF_AXES, first_tile,
+                                                        last_tile, part + slot * WIDE_WARPS * SUMS);
             if (threadIdx.x < SUMS) {
                 const index_t place = ((index_t)blockIdx.x * p.mixture.n + q) * passes + pass;
                 sums[place * SUMS + threadIdx.x] = sum;

@@ -1,7 +1,7 @@
 // What the kernels of the log-likelihood share: entries of one covariance, its value, and the sums of its gradient.
 #pragma once
 
-#include "cholesky.cuh"
+#include "elimination.cuh"
 #include "gram.cuh"
 
 #ifndef MF_PER_AXIS
@@ -11,21 +11,17 @@
 #define MF_AXES 1
 #endif
 
-constexpr int BLOCK = 256;
-constexpr int WARPS = BLOCK / WARP;
 constexpr int SUMS = 1 + 2 * MF_AXES; // of one pass over the pairs
-constexpr int ITEMS_A_TILE = TILE / GRADIENT_TILE * (TILE / GRADIENT_TILE);
 
 // One matrix of the batch
 struct Problem {
     Mixture mixture;
-    Side side;
+    Side side; // its size is n_points rounded up to TILE, the last point being repeated
+    int n_points;
     const double* y;
     const double* noise; // (1 or N,)
     bool noise_by_point;
-    double k0;
-    double mean_diagonal;
-    double largest_diagonal;
+    const double* levels; // k(0), mean and largest entry of the diagonal
 };
 
 // Mixture b; `tables` begin with those of mixture `start`
@@ -35,58 +31,68 @@ __device__ __forceinline__ Problem problem_of(index_t start, index_t b, const do
                                               const double* levels, const double* noise, index_t noise_rows,
                                               int noise_columns, int n_points, int n_dims) {
     const index_t first = offsets[b];
-    const index_t skip = (first - offsets[start]) * (MF_PER_AXIS ? n_dims : 1) * 2 * n_points;
+    const int n = (n_points + TILE - 1) / TILE * TILE;
+    const index_t skip = (first - offsets[start]) * (MF_PER_AXIS ? n_dims : 1) * 2 * n;
     return {{weights + first, scales + first * n_dims, (int)(offsets[b + 1] - first), n_dims},
-            {points, tables + skip, n_points},
+            {points, tables + skip, n},
+            n_points,
             y,
             noise + (noise_rows > 1 ? b * noise_columns : 0),
             noise_columns > 1,
-            levels[3 * b],
-            levels[3 * b + 1],
-            levels[3 * b + 2]};
+            levels + 3 * b};
 }
 
-// Entry (i, j) of the padded covariance, given k(x_i - x_j): beyond the points a unit diagonal, which leaves the
-// factor as it is and has log 1 = 0.
+// Entry (i, j) of the padded covariance, given k(x_i - x_j): beyond the points a diagonal that the bound of pivots does not
+// reach, which leaves the factor of the points as it is.
 __device__ __forceinline__ double covariance_entry(const Problem& p, int i, int j, double value,
                                                    double shift) {
-    if (i >= p.side.size || j >= p.side.size) {
-        return i == j ? 1.0 : 0.0;
+    if (i >= p.n_points || j >= p.n_points) {
+        return i == j ? fmax(p.levels[2], 1.0) : 0.0;
     }
-    return i == j ? p.k0 + p.noise[p.noise_by_point ? i : 0] + shift : value;
+    return i == j ? p.levels[0] + p.noise[p.noise_by_point ? i : 0] + shift : value;
 }
 
-// A thread's 4 x 4 entries of the covariance, GAP apart from (row, column), to `out` of row stride `stride`
-template <int GAP>
-__device__ __forceinline__ void fill_entries(const Problem& p, int row, int column, double shift, double* out,
-                                             int stride) {
-    constexpr int R = GRAM_TILE;
-    int i[R];
-    int j[R];
+// A block fills `height` tile rows of `width` tile columns with the covariance, its sign turned, from tile column `first`
+template <int BLOCK>
+__device__ __forceinline__ void fill_tiles(const Problem& p, const Trapezoid& tiles, int height, int first,
+                                           const double& shift) {
+    constexpr int ROWS = 2; // a warp has a tile, a lane 2 x 4 entries: 4 x 4 leave too few registers
+    constexpr int COLUMNS = 4;
+    const int row = lane_of() / COLUMNS;
+    const int column = lane_of() % COLUMNS;
+    Place place = {0, 0};
+    place.advance(warp_of(), tiles.width);
+    while (place.row < height) {
+        const Every<TILE / ROWS> i = {(first + place.row) * TILE + row};
+        const Every<TILE / COLUMNS> j = {(first + place.column) * TILE + column};
+        double k[ROWS][COLUMNS];
+        gram_tile<MF_PER_AXIS>(p.mixture, p.side, p.side, i, j, k);
+        const StoredTile tile = tiles.at(place.row, place.column);
 #pragma unroll
-    for (int a = 0; a < R; ++a) {
-        i[a] = min(row + GAP * a, p.side.size - 1);
-        j[a] = min(column + GAP * a, p.side.size - 1);
-    }
-    double k[R][R];
-    gram_tile<MF_PER_AXIS, R>(p.mixture, p.side, p.side, i, j, k);
+        for (int a = 0; a < ROWS; ++a) {
 #pragma unroll
-    for (int a = 0; a < R; ++a) {
-#pragma unroll
-        for (int c = 0; c < R; ++c) {
-            out[GAP * a * stride + GAP * c] =
-                covariance_entry(p, row + GAP * a, column + GAP * c, k[a][c], shift);
+            for (int c = 0; c < COLUMNS; ++c) {
+                tile(i[a] % TILE, j[c] % TILE) = -covariance_entry(p, i[a], j[c], k[a][c], shift);
+            }
         }
+        place.advance(BLOCK / WARP, tiles.width);
     }
 }
 
-// One warp: the log-likelihood from z = L^-1 y and the inverse pivots, or -inf where `info` says so
-__device__ __forceinline__ void write_value(int n_points, const double* z, const double* inverse_pivots,
-                                            int failed, double shift, index_t b, double* value, int* info,
+// y, padded with zeros
+template <int BLOCK> __device__ __forceinline__ void fill_targets(const Problem& p, double* z) {
+    for (int i = threadIdx.x; i < p.side.size; i += BLOCK) {
+        z[i] = i < p.n_points ? p.y[i] : 0.0;
+    }
+}
+
+// One warp: the log-likelihood from z = L^-1 y and the pivots, or -inf where `info` says so
+__device__ __forceinline__ void write_value(int n_points, const double* z, const double* pivots, int failed,
+                                            double shift, index_t b, double* value, int* info,
                                             double* shifts) {
     double half = 0.0;
     for (int i = lane_of(); i < n_points; i += WARP) {
-        half += 0.5 * z[i] * z[i] - log(inverse_pivots[i]);
+        half += 0.5 * (z[i] * z[i] + log(pivots[i]));
     }
     half = warp_sum(half);
     if (lane_of() == 0) {
@@ -122,46 +128,43 @@ __device__ __forceinline__ void write_sum(const Gradient& gradient, index_t j, i
     }
 }
 
-// One block: the sums of component q over `items`, groups of 2 x 2 pairs, returned to threads below SUMS. `tiles`
+// One block: the sums of component q over lower tiles first_tile to last_tile, returned to threads below SUMS. `tiles`
 // holds C^-1 on and below the diagonal, and 2 G = alpha alpha' - C^-1 weighs the pairs below it. `part` is memory for
-// WARPS sums each: calls that follow one another take two such memories by turns, then one barrier a call is enough.
-template <typename Tiles>
+// BLOCK / WARP sums each: calls that follow one another take two such memories by turns, then one barrier a call is
+// enough.
+template <int BLOCK, typename Tiles>
 __device__ __forceinline__ double sum_of_pairs(const Problem& p, const Tiles& tiles, const double* alpha,
-                                               int q, int axis, int first_item, int last_item, double* part) {
-    constexpr int R = GRADIENT_TILE;
-    constexpr int ACROSS = TILE / R; // groups a side of a tile
-    const int n_points = p.side.size;
+                                               int q, int axis, int first_tile, int last_tile, double* part) {
+    constexpr int WARPS = BLOCK / WARP;
+    // A lane has 2 x 4 pairs of a tile; where the sums of many axes take its registers, one half after the other.
+    constexpr int ROWS = 2;
+    constexpr int COLUMNS = MF_PER_AXIS || MF_AXES > 2 ? 2 : 4;
+    const int row = lane_of() / 4;
     double sums[SUMS];
 #pragma unroll
     for (int k = 0; k < SUMS; ++k) {
         sums[k] = 0.0;
     }
-    for (int item = first_item + threadIdx.x; item < last_item; item += BLOCK) {
-        const int tile = item / ITEMS_A_TILE;
-        const int tile_i = (int)lower_row(tile);
-        const int tile_j = tile - (int)lower_index(tile_i, 0);
-        const int row = item / ACROSS % ACROSS;
-        const int column = item % ACROSS;
-        const double* const inverse = tiles.at(tile_i, tile_j);
-        int i[R];
-        int j[R];
-        double g[R][R];
+    const int top = (int)lower_row(first_tile + warp_of());
+    Place place = {top, first_tile + warp_of() - (int)lower_index(top, 0)};
+    for (int k = first_tile + warp_of(); k < last_tile; k += WARPS) {
+        const auto inverse = tiles.at(place.row, place.column);
+        const Every<8> i = {place.row * TILE + row};
+        for (int column = lane_of() % 4; column < TILE; column += 4 * COLUMNS) {
+            const Every<4> j = {place.column * TILE + column};
+            double g[ROWS][COLUMNS];
 #pragma unroll
-        for (int a = 0; a < R; ++a) {
-            i[a] = min(tile_i * TILE + row + a * ACROSS, n_points - 1);
-            j[a] = min(tile_j * TILE + column + a * ACROSS, n_points - 1);
-        }
+            for (int a = 0; a < ROWS; ++a) {
 #pragma unroll
-        for (int a = 0; a < R; ++a) {
-#pragma unroll
-            for (int c = 0; c < R; ++c) {
-                const int r = row + a * ACROSS;
-                const int s = column + c * ACROSS;
-                const bool counts = tile_i * TILE + r < n_points && tile_j * TILE + s < tile_i * TILE + r;
-                g[a][c] = counts ? alpha[i[a]] * alpha[j[c]] - inverse[r * tiles.stride + s] : 0.0;
+                for (int c = 0; c < COLUMNS; ++c) {
+                    // padding has no weight: its alpha is 0, and C^-1 outside the diagonal
+                    const double both = alpha[i[a]] * alpha[j[c]] - inverse(row + 8 * a, column + 4 * c);
+                    g[a][c] = j[c] < i[a] ? both : 0.0;
+                }
             }
+            pair_sums<MF_AXES, MF_PER_AXIS>(p.mixture, p.side, q, axis, i, j, g, sums);
         }
-        pair_sums<MF_AXES, MF_PER_AXIS, R>(p.mixture, p.side, q, axis, i, j, g, sums);
+        place.advance(WARPS, place.row + WARPS + 1);
     }
 #pragma unroll
     for (int k = 0; k < SUMS; ++k) {
@@ -181,15 +184,16 @@ __device__ __forceinline__ double sum_of_pairs(const Problem& p, const Tiles& ti
 }
 
 // One block: the gradient of one matrix, from C^-1 in `tiles` and alpha
-template <typename Tiles>
+template <int BLOCK, typename Tiles>
 __device__ __forceinline__ void gradient_of(const Problem& p, index_t b, index_t first, const Tiles& tiles,
                                             const double* alpha, const Gradient& gradient) {
+    constexpr int WARPS = BLOCK / WARP;
     MF_SHARED(double, part, 2 * WARPS * SUMS);
-    const int n_points = p.side.size;
-    const int n_items = (int)lower_index((n_points + TILE - 1) / TILE, 0) * ITEMS_A_TILE;
+    const int n_points = p.n_points;
+    const int n_lower = (int)lower_index(p.side.size / TILE, 0);
     double trace = 0.0; // of G, in every warp
     for (int i = lane_of(); i < n_points; i += WARP) {
-        const double inverse = tiles.at(i / TILE, i / TILE)[i % TILE * (tiles.stride + 1)];
+        const double inverse = tiles.at(i / TILE, i / TILE)(i % TILE, i % TILE);
         const double own = 0.5 * (alpha[i] * alpha[i] - inverse);
         if (p.noise_by_point && warp_of() == 0) {
             gradient.noise[b * n_points + i] = own;
@@ -203,7 +207,8 @@ __device__ __forceinline__ void gradient_of(const Problem& p, index_t b, index_t
     int slot = 0;
     for (int q = 0; q < p.mixture.n; ++q) {
         for (int axis = 0; axis < p.mixture.n_dims; axis += MF_AXES) {
-            const double sum = sum_of_pairs(p, tiles, alpha, q, axis, 0, n_items, part + slot * WARPS * SUMS);
+            const double sum =
+                sum_of_pairs<BLOCK>(p, tiles, alpha, q, axis, 0, n_lower, part + slot * WARPS * SUMS);
             if (threadIdx.x < SUMS) {
                 write_sum(gradient, first + q, p.mixture.n_dims, axis, threadIdx.x, p.mixture.weights[q],
                           p.mixture.scales + (index_t)q * p.mixture.n_dims, trace, sum);
@@ -214,6 +219,7 @@ __device__ __forceinline__ void gradient_of(const Problem& p, index_t b, index_t
 }
 
 // NaN for a matrix that has no factor
+template <int BLOCK>
 __device__ __forceinline__ void no_gradient(const Problem& p, index_t b, index_t first,
                                             const Gradient& gradient) {
     const int n_dims = p.mixture.n_dims;
@@ -224,7 +230,7 @@ __device__ __forceinline__ void no_gradient(const Problem& p, index_t b, index_t
             gradient.scales[(first + q) * n_dims + d] = quiet_nan();
         }
     }
-    const int columns = p.noise_by_point ? p.side.size : 1;
+    const int columns = p.noise_by_point ? p.n_points : 1;
     for (int i = threadIdx.x; i < columns; i += BLOCK) {
         gradient.noise[b * columns + i] = quiet_nan();
     }

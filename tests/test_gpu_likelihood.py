@@ -40,7 +40,7 @@ def card(emulated: Any, request: pytest.FixtureRequest) -> int:
 def regimes(door: ModuleType, name: str) -> Any:
     """Regimes in which every number of points goes one way; blocks of 128 columns."""
     limits = {"small": (10**6, 10**6), "panels": (0, 10**6), "blocked": (0, 0)}[name]
-    return door.Regimes(*limits, width=128)
+    return door.Regimes(*limits, tiles=9, width=128)
 
 
 def ragged(rng: np.random.Generator, counts: list[int], n_dims: int) -> Batch:
@@ -198,17 +198,33 @@ def test_bound_of_pivots(door: ModuleType, regime: str) -> None:
 
 
 @EVERY_REGIME
+def test_an_ill_conditioned_matrix_has_a_factor(door: ModuleType, rng: np.random.Generator, regime: str) -> None:
+    """Condition 2e13: solved by products with the inverses of diagonal tiles, it would fail."""
+    from maskerade_fast.backends import cpu
+
+    smooth = (np.ones(1), np.zeros((1, 1)), np.full((1, 1), 3.0))
+    X, noise = np.linspace(0.0, 1.0, 144)[:, None], np.array([[1e-12]])
+    y = np.sin(7.0 * X[:, 0])
+    options: dict[str, Any] = {"per_axis": False, "jitter": 0.0, "grad": False, "max_bytes": None}
+    expected = cpu.log_likelihood(np.array([0, 1]), *smooth, X, y, noise, **options)
+    value, info, _, _ = run(door, [smooth], X, y, noise, regimes(door, regime))
+    assert (expected[1][0], info[0]) == (0, 0)
+    assert_allclose(value, expected[0], rtol=144 * EPS * 2e13)
+
+
+@EVERY_REGIME
 def test_overflow_fails_at_the_first_column(door: ModuleType, regime: str) -> None:
     huge = (np.array([1e308, 1e308]), np.zeros((2, 1)), np.ones((2, 1)))
     value, info, _, _ = run(door, [huge], np.arange(3.0)[:, None], np.ones(3), 0.1, regimes(door, regime))
     assert (value[0], info[0]) == (-math.inf, 1)
 
 
-def test_padding_of_large_covariances(door: ModuleType, rng: np.random.Generator) -> None:
+@EVERY_REGIME
+def test_padding_of_large_covariances(door: ModuleType, rng: np.random.Generator, regime: str) -> None:
     """The bound of pivots is above 1 here, and the padding's must not count as bad."""
     tall = (np.full(1, 1e16), np.zeros((1, 1)), np.full((1, 1), 0.5))
     X, y = np.arange(20.0)[:, None], rng.normal(size=20)
-    value, info, _, gradients = run(door, [tall], X, y, 0.1, regimes(door, "blocked"), grad=True)
+    value, info, _, gradients = run(door, [tall], X, y, 0.1, regimes(door, regime), grad=True)
     assert info[0] == 0
     assert_allclose(value, oracle.log_likelihood([tall], X, y, 0.1), rtol=1e-12)
     assert_gradients(gradients, oracle.log_likelihood_gradient([tall], X, y, 0.1))
@@ -247,13 +263,13 @@ def test_chunks_leave_the_bits(door: ModuleType, rng: np.random.Generator, regim
     limits = regimes(door, regime)
     whole = run(door, batch, X, y, 0.1, limits, grad=True)
     each = door.way_of(40, limits, True)[0]
-    for bound in (each + 16 * 40 * 5, 2 * each + 16 * 40 * 7):
+    for bound in (each + 16 * 48 * 5, 2 * each + 16 * 48 * 7):
         parts = run(door, batch, X, y, 0.1, limits, grad=True, max_bytes=bound)
         assert_array_equal(parts[0], whole[0])
         for one, other in zip(parts[3], whole[3], strict=True):
             assert_array_equal(one, other)
-    with pytest.raises(MemoryError, match=f"max_bytes={each + 16 * 40 * 5 - 1}"):
-        run(door, batch, X, y, 0.1, limits, grad=True, max_bytes=each + 16 * 40 * 5 - 1)
+    with pytest.raises(MemoryError, match=f"max_bytes={each + 16 * 48 * 5 - 1}"):
+        run(door, batch, X, y, 0.1, limits, grad=True, max_bytes=each + 16 * 48 * 5 - 1)
 
 
 @pytest.mark.parametrize("n_points", [129, 200])
@@ -296,12 +312,20 @@ def test_memory_without_a_bound(door: ModuleType, emulated: Any, rng: np.random.
 
 
 def test_regimes_of_cards(door: ModuleType) -> None:
-    """Shared memory of an H100, an A100, an RTX and a T4; a gradient needs a column of tiles more."""
+    """Shared memory of an H100, an A100, an RTX and a T4: points of a matrix and of a panel, tiles of a panel."""
     kilobytes = (227, 163, 99, 64)
-    limits = [door.regimes_of(k * 1024, 1, False)[:2] for k in kilobytes]
-    assert limits == [(208, 320), (176, 320), (128, 320), (96, 208)]
-    limits = [door.regimes_of(k * 1024, 1, True)[:2] for k in kilobytes]
-    assert limits == [(192, 704), (160, 544), (112, 320), (80, 192)]
+    limits = [door.regimes_of(k * 1024, 1, False)[:3] for k in kilobytes]
+    assert limits == [(224, 320, 109), (192, 320, 77), (144, 320, 45), (112, 320, 27)]
+    limits = [door.regimes_of(k * 1024, 1, True)[:3] for k in kilobytes]
+    assert limits == [(224, 704, 103), (176, 704, 71), (144, 640, 40), (112, 400, 25)]
+
+
+def test_threads_share_out_an_sm(door: ModuleType, emulated: Any) -> None:
+    """Of an H100: four matrices of 96 points, two of 144, one of 208."""
+    assert [door.small_block(n, True, 512) for n in (96, 144, 208)] == [128, 256, 512]
+    assert [door.small_block(n, True, 256) for n in (96, 144, 208)] == [128, 128, 256]
+    assert door.threads_of({"MF_AXES": 1}) == 512
+    assert door.threads_of({"MF_AXES": 2}) == door.threads_of({"MF_AXES": 1, "MF_NO_MMA": 1}) == 256
 
 
 @pytest.mark.parametrize("grad", [False, True])
@@ -309,7 +333,7 @@ def test_the_door_goes_by_the_card(door: ModuleType, emulated: Any, rng: np.rand
     """Both sides of each limit of a T4, the card with the least shared memory."""
     emulated.state.devices[0].shared_bytes = 64 * 1024
     limits = door.regimes_of(64 * 1024, 1, grad)
-    assert 0 < limits.small < limits.panels < 300
+    assert 0 < limits.small < limits.panels <= 400
     for n_points, name in [
         (limits.small, "likelihood_shared_f64"),
         (limits.small + 1, "likelihood_panel_f64"),

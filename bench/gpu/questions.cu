@@ -10,6 +10,9 @@ extern "C" __global__ void __launch_bounds__(1) wait_f64(double* state, int step
     state[0] = x;
 }
 
+constexpr int PADDED = TILE + 2; // row stride of a tile in shared memory: 16-byte aligned, few bank clashes
+constexpr int TILE_SIZE = TILE * PADDED;
+
 // factor_tile with each column passed round through shared memory: two columns by turns, so that one barrier a step is
 // enough.
 __device__ __forceinline__ void factor_tile_by_memory(double* tile, int stride, double bound, int* bad,
@@ -79,7 +82,7 @@ __device__ __forceinline__ void factor_rounds(const double* in, double* out, int
         if (BY_MEMORY) {
             factor_tile_by_memory(tile, PADDED, 0.0, bad, inverse_pivots, columns);
         } else {
-            factor_tile(tile, PADDED, 0.0, 0, bad, inverse_pivots, nullptr);
+            factor_tile(tile, PADDED, 0.0, 0, bad, inverse_pivots);
         }
     }
     __syncwarp();

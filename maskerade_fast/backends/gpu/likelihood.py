@@ -3,7 +3,7 @@
 The number of points alone chooses the way, so that a mixture has the same bits in any batch:
 
 * small: one block of threads a matrix, all of it in shared memory;
-* panels: one block a matrix, left-looking, a panel in shared memory and the factor in global memory;
+* panels: one block a matrix, left-looking, as many columns as fit in shared memory and the factor in global memory;
 * blocked: any size, all matrices panel by panel through all of the card (`_blocked`).
 """
 
@@ -36,12 +36,12 @@ __all__ = ["log_likelihood"]
 
 # As in kernels/cholesky.cuh and kernels/likelihood.cu
 TILE = 16
-TILE_DOUBLES = 16 * 18
-PANEL_STRIDE = 34
+TILE_BYTES = 8 * TILE * TILE
 SQUARE = 64  # entries a side that one block of covariance_f64 has
 SLICE_TILES = 32  # 16 x 16 tiles of pairs in a slice of the gradient
 MOST_AXES = 8  # whose sums one pass over the pairs collects
-STATIC_BYTES = 4096  # more than the kernels' static shared memory
+STATIC_BYTES = 4096  # more than the kernels' static shared memory, with 16 warps of 17 sums
+RESERVED_BYTES = 1024  # of shared memory for each block of threads, on top of what it asks for
 # Points from which one block a matrix is too slow, whatever fits: the blocked way fills the card with few matrices,
 # too, and its products soon outweigh its launches. But its gradients take launches for each matrix.
 LARGEST_PANEL = 320
@@ -55,6 +55,8 @@ class Regimes(NamedTuple):
     """Most points of a matrix in shared memory."""
     panels: int
     """Most points of a matrix that one block of threads factors."""
+    tiles: int
+    """Tiles of such a block's panel."""
     width: int = _blocked.WIDTH
     """Columns of a block beyond."""
 
@@ -64,6 +66,8 @@ class Problem(NamedTuple):
 
     mixtures: Mixtures
     points: Array
+    """The points by axis, the last repeated until their number is a multiple of TILE: (D, padded)."""
+    n_points: int
     y: Array
     noise: Array
     levels: Array
@@ -82,9 +86,9 @@ class Problem(NamedTuple):
         return (m.weights, m.scales, m.offsets, self.points, tables, self.y, self.levels, self.noise)
 
     def sizes(self, start: int) -> tuple[Any, ...]:
-        n_dims, n_points = self.points.shape
         rows, columns = self.noise.shape
-        return (np.int64(start), np.int64(rows), np.int32(columns), np.int32(n_points), np.int32(n_dims))
+        sizes = (columns, self.n_points, len(self.points))
+        return (np.int64(start), np.int64(rows), *map(np.int32, sizes))
 
 
 class Results(NamedTuple):
@@ -176,9 +180,12 @@ def likelihoods(
     if n_mixtures:
         mixtures = mixtures_of(offsets, weights, means, scales, per_axis)
         levels = diagonal_levels(mixtures, noise)
-        problem = Problem(mixtures, points_by_axis(X), native(y), noise, levels, float(jitter), grad)
+        points = points_by_axis(X)
+        if n_points % TILE:
+            points = cupy.pad(points, ((0, 0), (0, -n_points % TILE)), mode="edge")
+        problem = Problem(mixtures, points, n_points, native(y), noise, levels, float(jitter), grad)
         each, run = way_of(n_points, limits, grad)
-        per_component = 16 * mixtures.n_phases * n_points
+        per_component = 16 * mixtures.n_phases * points.shape[1]
         largest = int(np.diff(mixtures.edges).max())
         what = f"working memory for one matrix of {n_points} points"
         bound = checked_bound(each + largest * per_component, max_bytes, what)
@@ -193,16 +200,24 @@ def axes_at_once(n_dims: int) -> int:
     return -(-n_dims // -(-n_dims // MOST_AXES))
 
 
+def tiles_of(n_points: int) -> int:
+    """Tiles a side of a matrix."""
+    return -(-n_points // TILE)
+
+
+def lower_tiles(n_points: int) -> int:
+    n_tiles = tiles_of(n_points)
+    return n_tiles * (n_tiles + 1) // 2
+
+
+def fused_bytes(n_points: int, tiles: int, grad: bool) -> int:
+    """Dynamic shared memory of a block that has a matrix: `tiles` of it, and two vectors, with a gradient three."""
+    return tiles * TILE_BYTES + 8 * TILE * tiles_of(n_points) * (3 if grad else 2)
+
+
 def small_bytes(n_points: int, grad: bool) -> int:
     """Dynamic shared memory of likelihood_shared_f64."""
-    n_tiles = -(-n_points // TILE)
-    n_matrix = n_tiles * (n_tiles + 1) // 2
-    return 8 * ((n_matrix + (n_tiles if grad else 0)) * TILE_DOUBLES + (3 if grad else 2) * n_tiles * TILE)
-
-
-def panel_bytes(n_points: int, grad: bool) -> int:
-    """Dynamic shared memory of likelihood_panel_f64."""
-    return 8 * -(-n_points // TILE) * TILE * (PANEL_STRIDE + (3 if grad else 2))
+    return fused_bytes(n_points, lower_tiles(n_points), grad)
 
 
 def regimes_of(shared_bytes: int, n_dims: int, grad: bool) -> Regimes:
@@ -210,8 +225,8 @@ def regimes_of(shared_bytes: int, n_dims: int, grad: bool) -> Regimes:
     dynamic = shared_bytes - STATIC_BYTES
     small = max(n for n in range(0, 1024, TILE) if small_bytes(n, grad) <= dynamic)
     largest = LARGEST_PANEL_GRADIENT if grad else LARGEST_PANEL
-    panels = max(n for n in range(0, largest + 1, TILE) if panel_bytes(n, grad) <= dynamic)
-    return Regimes(small, panels)
+    panels = max(n for n in range(0, largest + 1, TILE) if fused_bytes(n, tiles_of(n), grad) <= dynamic)
+    return Regimes(small, panels, (dynamic - fused_bytes(panels, 0, grad)) // TILE_BYTES)
 
 
 def way_of(n_points: int, limits: Regimes, grad: bool) -> tuple[int, Any]:
@@ -219,33 +234,50 @@ def way_of(n_points: int, limits: Regimes, grad: bool) -> tuple[int, Any]:
     if n_points <= limits.small:
         return 0, run_small
     if n_points <= limits.panels:
-        return 8 * (-(-n_points // TILE) * TILE) ** 2, run_panels
+        return lower_tiles(n_points) * TILE_BYTES, run_panels
     n = _blocked.padded(n_points)
     return 8 * n * (n + 2) + (8 * n * (n + 1) if grad else 0), run_blocked
+
+
+def threads_of(defines: dict[str, int]) -> int:
+    """Threads that an SM has registers for, as THREADS in kernels/likelihood.cu."""
+    return 512 if "MF_NO_MMA" not in defines and defines["MF_AXES"] == 1 else 256
+
+
+def small_block(n_points: int, grad: bool, threads: int) -> int:
+    """Threads of likelihood_shared_f64: those of an SM, shared out among the matrices that it has memory for."""
+    shared = device_limits().shared_bytes + RESERVED_BYTES
+    matrices = shared // (small_bytes(n_points, grad) + STATIC_BYTES + RESERVED_BYTES)
+    return max(128, threads // (4 if matrices >= 4 else 2 if matrices >= 2 else 1))
 
 
 def run_small(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
     """Mixtures ``start : stop``, each in the shared memory of one block."""
     outputs = (results.value, results.info, results.shift, *results.gradients)
-    problem.mixtures.kernel("likelihood", "likelihood_shared_f64", **problem.defines)(
+    defines = problem.defines
+    block = small_block(problem.n_points, problem.grad, threads_of(defines))
+    problem.mixtures.kernel("likelihood", "likelihood_shared_f64", MF_BLOCK=block, **defines)(
         (stop - start,),
-        (BLOCK,),
+        (block,),
         (*problem.inputs(start, stop), *outputs, np.float64(problem.jitter), *problem.sizes(start)),
-        shared_mem=small_bytes(problem.points.shape[1], problem.grad),
+        shared_mem=small_bytes(problem.n_points, problem.grad),
     )
 
 
 def run_panels(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
     """Mixtures ``start : stop``, each by one block with a panel in shared memory."""
-    n_points = problem.points.shape[1]
-    n = -(-n_points // TILE) * TILE
-    factors = cupy.empty((stop - start, n, n))
+    n_lower = lower_tiles(problem.n_points)
+    tiles = min(limits.tiles, n_lower)
+    factors = cupy.empty((stop - start, n_lower, TILE, TILE))
     outputs = (results.value, results.info, results.shift, *results.gradients)
-    problem.mixtures.kernel("likelihood", "likelihood_panel_f64", **problem.defines)(
+    sizes = (*problem.sizes(start), np.int32(tiles))
+    defines = problem.defines
+    block = threads_of(defines)
+    problem.mixtures.kernel("likelihood", "likelihood_panel_f64", MF_BLOCK=block, **defines)(
         (stop - start,),
-        (BLOCK,),
-        (*problem.inputs(start, stop), factors, *outputs, np.float64(problem.jitter), *problem.sizes(start)),
-        shared_mem=panel_bytes(n_points, problem.grad),
+        (block,),
+        (*problem.inputs(start, stop), factors, *outputs, np.float64(problem.jitter), *sizes),
+        shared_mem=fused_bytes(problem.n_points, tiles, problem.grad),
     )
 
 
@@ -272,7 +304,7 @@ def _blocked_attempt(
     problem: Problem, inputs: tuple[Array, ...], width: int, start: int, stop: int, attempt: int, results: Results
 ) -> Any:
     """Values, codes and gradients of the mixtures that have a factor; returns the codes on the host."""
-    n_points, count = problem.points.shape[1], stop - start
+    n_points, count = problem.n_points, stop - start
     levels = problem.levels[start:stop]
     shift = _blocked.shifts_of(attempt, problem.jitter, levels[:, 1])
     n = _blocked.padded(n_points)
@@ -312,10 +344,9 @@ def _gradient(
 
     `trace` is that of G, in an array.
     """
-    n_dims, n_points = problem.points.shape
+    n_dims, n_points = len(problem.points), problem.n_points
     m = problem.mixtures
-    n_tiles = -(-n_points // TILE)
-    n_slices = -(-(n_tiles * (n_tiles + 1) // 2) // SLICE_TILES)
+    n_slices = -(-lower_tiles(n_points) // SLICE_TILES)
     n_components = int(m.edges[mixture + 1] - m.edges[mixture])
     axes = problem.defines["MF_AXES"]
     sums: Array = cupy.empty((n_slices, n_components, -(-n_dims // axes), 1 + 2 * axes))

@@ -29,7 +29,7 @@ def likelihood(limits: tuple[int, int], grad: bool) -> None:
     expected = cpu.log_likelihood(offsets, *arrays, *data, **options)
     assert expected[2][0] == 0.0 < expected[2][1]
     there = map(cupy.asarray, (*arrays, *data))
-    compare(likelihoods(offsets, *there, **options, limits=Regimes(*limits, width=128)), expected)
+    compare(likelihoods(offsets, *there, **options, limits=Regimes(*limits, tiles=9, width=128)), expected)
 
 
 @driver("likelihood.cu")
