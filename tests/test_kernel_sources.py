@@ -110,13 +110,26 @@ def test_the_first_variant_compiles(request: pytest.FixtureRequest, source: str,
     check(request, source, arch, cubins.variants_of(KERNELS / source)[:1], LOG / "first")
 
 
+@pytest.mark.parametrize("source", SOURCES)
+def test_nvrtc_takes_the_first_variant(source: str) -> None:
+    """NVRTC is what compiles on a card's machine, and refuses some of what nvcc takes."""
+    if not cubins.has_nvrtc():
+        pytest.skip("no NVRTC library on this machine; test_constexpr_functions_say_where_they_run remains")
+    assert cubins.compile_kernels(code_of(source), cubins.variants_of(KERNELS / source)[0], 90, by="nvrtc")
+
+
 @pytest.mark.usefixtures("cuda_compiler")
 @pytest.mark.parametrize("k", range(len(EXCEPTIONS)))
 def test_exceptions_still_occur(request: pytest.FixtureRequest, k: int) -> None:
+    """On each architecture in some variant: those are compiled one by one, the entry alone, until one is found."""
     e = EXCEPTIONS[k]
     variants = [v for v in cubins.variants_of(KERNELS / e["source"]) if e["variant"] in ("*", name_of(v))]
+    assert variants, f"{e['source']} has no variant {e['variant']}"
+    alone = {"MF_ONE_ENTRY": "1", f"MF_WITH_{e['entry']}": "1"}
     for arch in e.get("archs", cubins.ARCHITECTURES):
-        assert stale(compiled_for(request, e["source"], arch, variants), e["source"]) == []
+        known = (compiled_for(request, e["source"], arch, [{**v, **alone}]) for v in variants)
+        uses = (usage for compiled in known for usages in compiled.values() for usage in usages)
+        assert any(usage.stack or usage.spilled for usage in uses), f"sm_{arch} needs no exception any more: {e}"
 
 
 @pytest.mark.usefixtures("cuda_compiler")
@@ -130,11 +143,26 @@ def test_every_variant_compiles(request: pytest.FixtureRequest, source: str, arc
 # ---- what needs no compiler ----
 
 
+def unplaced(code: str) -> list[str]:
+    """Functions that are constexpr but neither ``__device__`` nor ``__host__ __device__``.
+
+    Without a place they are the host's: nvcc evaluates them in constants of the device all the same, NVRTC does not.
+    """
+    bare = "\n".join(line.partition("//")[0] for line in code.splitlines())
+    heads = re.findall(r"(?:^|[;{}>])([^;{}<>=]*\bconstexpr\b[^;{}=()]*\b(\w+)\s*\([^;{}=]*\)[^;={}]*)\{", bare)
+    return [name for head, name in heads if "__device__" not in head]
+
+
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_source_declares_the_macros_it_reads(source: str) -> None:
     """Every macro with a default in the source or its includes is among its ``// variants:``."""
     read = set(re.findall(r"^\s*#\s*ifndef (MF_\w+)\s*\n\s*#\s*define \1\b", code_of(source), re.M))
     assert read <= {name for variant in cubins.variants_of(KERNELS / source) for name in variant}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_constexpr_functions_say_where_they_run(text: str) -> None:
+    assert unplaced((KERNELS / text).read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -151,6 +179,25 @@ def test_house_rules_of_sources(text: str) -> None:
 
 
 # ---- the checks themselves ----
+
+
+def test_unplaced_functions_are_found() -> None:
+    code = """
+    constexpr int WIDE = 4; // constexpr int commented(int n) { return n; }
+    constexpr int first(int n, bool b) {
+        return n == 1 ? 2 : 3;
+    }
+    struct A {
+        static constexpr int size = first(3, true);
+        static constexpr unsigned long second(int n) { return n; }
+        constexpr __device__ int third() const { return 1; }
+    };
+    template <typename T> constexpr T fourth(T x) { return x; }
+    __host__ __device__ constexpr int fifth(int n) { return n; }
+    __device__ __forceinline__ double sixth(double x) { constexpr double c = 2.0; if (x > c) { x = f(c); } return x; }
+    """
+    assert unplaced(code) == ["first", "second", "fourth"]
+
 
 BAD = {
     "warns": 'extern "C" __global__ void f_f64(double* x) { int unused; x[0] = 1.0; }',

@@ -52,7 +52,11 @@ def variants_of(path: Path) -> list[dict[str, str]]:
 
 def compiler() -> str | None:
     """ "nvcc", "nvrtc" or None."""
-    return "nvcc" if shutil.which("nvcc") else "nvrtc" if _nvrtc() else None
+    return "nvcc" if shutil.which("nvcc") else "nvrtc" if has_nvrtc() else None
+
+
+def has_nvrtc() -> bool:
+    return _nvrtc() is not None
 
 
 def supported(arch: int) -> bool:
@@ -60,10 +64,10 @@ def supported(arch: int) -> bool:
     return arch in (_nvcc_architectures() if compiler() == "nvcc" else _nvrtc_architectures())
 
 
-def compile_kernels(code: str, defines: Mapping[str, str], arch: int) -> list[Usage]:
-    """Use of registers and memory of every kernel in an expanded source; a warning is an error."""
+def compile_kernels(code: str, defines: Mapping[str, str], arch: int, by: str | None = None) -> list[Usage]:
+    """Registers and memory of every kernel in an expanded source, by `compiler` or `by`; a warning is an error."""
     options = ["-std=c++17", f"-arch=sm_{arch}", *(f"-D{name}={value}" for name, value in sorted(defines.items()))]
-    log = _by_nvcc(code, options) if compiler() == "nvcc" else _by_nvrtc(code, options)
+    log = _by_nvcc(code, options) if (by or compiler()) == "nvcc" else _by_nvrtc(code, options)
     return usages(log)
 
 
