@@ -280,6 +280,37 @@ def test_memory_errors_say_what_to_do(emulated: Any, rng: np.random.Generator) -
     assert mf.gram(G, x[:5]).shape == (3, 5, 5)
 
 
+@pytest.mark.parametrize("max_bytes", [None, 2**40])
+def test_a_pools_limit_is_planned_for(emulated: Any, rng: np.random.Generator, max_bytes: int | None) -> None:
+    """C29: with what the limit leaves, a batch goes in chunks, to the same bits."""
+    import cupy
+
+    G = mf.concat([noisy(rng)] * 20).to("gpu")
+    x, y = card(rng.uniform(size=60)), card(rng.normal(size=60))
+    pool = cupy.get_default_memory_pool()
+
+    def results() -> tuple[list[np.ndarray[Any, Any]], int]:
+        before = len(emulated.state.launches)
+        value = mf.log_likelihood(G, x, y, max_bytes=max_bytes).value
+        prediction = mf.predict_gp(G, x, y, None, x[:9], max_bytes=max_bytes)
+        return [backends.to_host(a) for a in (value, prediction.mean, prediction.variance)], len(
+            emulated.state.launches
+        ) - before
+
+    whole, at_once = results()
+    pool.free_all_blocks()
+    pool.set_limit(pool.used_bytes() + 600_000)
+    try:
+        parts, in_chunks = results()
+        with pytest.raises(MemoryError, match=r"(half|nine tenths) of what CuPy's pool has left of its limit; .*raise"):
+            mf.predict_gp(G, *(card(rng.uniform(size=200)) for _ in range(2)), None, x[:9], max_bytes=max_bytes)
+    finally:
+        pool.set_limit(0)
+    assert in_chunks > at_once
+    for one, other in zip(parts, whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.usefixtures("emulated")
 def test_nothing_stays_behind_on_the_card(rng: np.random.Generator) -> None:
     """C29: no call keeps memory of the card once its results are gone."""

@@ -191,7 +191,8 @@ def test_bits_do_not_depend_on_company_or_memory(emulated: Any, gpu: ModuleType,
     arguments = problem(rng, [2, 1, 3], 2, 37, 140)
     expected = predict(gpu, arguments, full=False)
     n_solves = emulated.state.launches.count("gp_solve_f64")
-    for max_bytes, n_chunks in ((8 * 37 * (111 + 140 + 5), 3), (8 * 37 * (111 + 128 + 5), 6)):
+    square = 4 * 48**2  # numbers in a padded matrix, its factor and two more
+    for max_bytes, n_chunks in ((8 * (square + 37 * (140 + 5)), 3), (8 * (square + 37 * (128 + 5)), 6)):
         emulated.state.launches.clear()
         results = predict(gpu, arguments, full=False, max_bytes=max_bytes)
         assert emulated.state.launches.count("gp_solve_f64") == n_chunks * n_solves
@@ -203,7 +204,7 @@ def test_bits_do_not_depend_on_company_or_memory(emulated: Any, gpu: ModuleType,
     lone = [np.array([0, 1]), *(a[2:3] for a in arguments[1:4]), *arguments[4:6], arguments[6][1:2], arguments[7]]
     assert_array_equal(predict(gpu, lone, full=False)[0][0], expected[0][1])
     few = [*arguments[:7], arguments[7][:40]]
-    chunked = predict(gpu, few, max_bytes=8 * 37 * (111 + 40 + 2) + 8 * 40**2)
+    chunked = predict(gpu, few, max_bytes=8 * (square + 37 * (40 + 2) + 40**2))
     for computed, whole in zip(chunked, predict(gpu, few), strict=True):
         assert_array_equal(computed, whole)
 

@@ -15,6 +15,7 @@ from ._loader import device_limits, load
 
 BLOCK = 256  # threads, as in kernels/gram.cu and kernels/cholesky.cu
 FAST_MMA = (80, 90, 100)  # compute capabilities whose float64 tensor instructions are no emulation
+PLANNED_SHARE = 0.9  # of the free memory, whatever the caller's bound: arrays too small to count need some, too
 _GRID = 2**30  # most blocks of a grid-stride launch
 
 
@@ -83,19 +84,33 @@ def diagonal_levels(mixtures: Mixtures, noise: Array) -> Array:
     return levels
 
 
-def checked_bound(each: int, max_bytes: int | None, what: str) -> int:
-    """Bytes the working memory may have: `max_bytes`, else half of what is free on the device and in CuPy's pool.
+def bound_of(max_bytes: int | None) -> tuple[int, str]:
+    """Bytes the working memory may have, with an account of them that names the knob to turn.
 
-    MemoryError if `each`, the working memory of one matrix, is more.
+    They are `max_bytes`, or as much of them as is free on the device and in CuPy's pool, within that pool's limit; None
+    stands for half of what is free.
     """
-    if max_bytes is None:
-        free, _ = cupy.cuda.Device().mem_info
-        bound = int(FREE_SHARE * (free + cupy.get_default_memory_pool().free_bytes()))
-        origin = f"{bound}, half of the device's free memory"
+    pool = cupy.get_default_memory_pool()
+    free = int(cupy.cuda.Device().mem_info[0]) + int(pool.free_bytes())
+    left = int(pool.get_limit()) - int(pool.used_bytes()) if pool.get_limit() else free
+    if left < free:
+        free, where, cure = max(left, 0), "what CuPy's pool has left of its limit", "raise the pool's limit"
     else:
-        bound, origin = max_bytes, f"max_bytes={max_bytes}"
+        where, cure = "the device's free memory", "free some of it"
+    if max_bytes is None:
+        bound = int(FREE_SHARE * free)
+        return bound, f"{bound}, half of {where}; pass a larger max_bytes or {cure}"
+    bound = int(PLANNED_SHARE * free)
+    if max_bytes <= bound:
+        return max_bytes, f"max_bytes={max_bytes}; pass a larger max_bytes"
+    return bound, f"{bound}, nine tenths of {where}; {cure}"
+
+
+def checked_bound(each: int, max_bytes: int | None, what: str) -> int:
+    """Bytes the working memory may have, as `bound_of`; MemoryError if `each`, that of one matrix, is more."""
+    bound, account = bound_of(max_bytes)
     if each > bound:
-        raise MemoryError(f"{what} needs {each} bytes, more than {origin}; pass a larger max_bytes")
+        raise MemoryError(f"{what} needs {each} bytes, more than {account}")
     return bound
 
 

@@ -15,9 +15,9 @@ import cupy
 import numpy as np
 
 from ..._checks import Array
-from ..._memory import FREE_SHARE
+from ._blocked import padded
 from ._loader import device_of, load
-from ._mixtures import Mixtures, mixtures_of, native
+from ._mixtures import Mixtures, bound_of, mixtures_of, native
 from .cholesky import cholesky
 from .gram import gram
 
@@ -154,27 +154,22 @@ def _predict(
 
 def _shape_of_chunks(n_mixtures: int, n_points: int, n_new: int, full: bool, max_bytes: int | None) -> tuple[int, int]:
     """Mixtures and test points of a chunk: as many of both as fit, and rather more points than mixtures."""
-    bound = int(FREE_SHARE * _free_bytes()) if max_bytes is None else max_bytes
+    bound, account = bound_of(max_bytes)
 
-    def needed(width: int) -> int:  # a matrix, its factor in the making, and columns with their whitened targets
-        return 8 * n_points * (3 * n_points + width + -(-width // _POINTS)) + (8 * n_new**2 if full else 0)
+    def needed(width: int) -> int:  # a matrix, its factor, two in the making, and columns with their whitened targets
+        columns = n_points * (width + -(-width // _POINTS))
+        return 8 * (4 * padded(n_points) ** 2 + columns + (n_new**2 if full else 0))
 
     least = n_new if full else min(n_new, _COLUMNS)
     if n_mixtures and needed(least) > bound:
-        origin = f"max_bytes={bound}" if max_bytes is not None else f"{bound}, half of the free memory"
         raise MemoryError(
             f"working memory for one matrix of {n_points} points and {least} test points needs {needed(least)} bytes, "
-            f"more than {origin}; pass a larger max_bytes"
+            f"more than {account}"
         )
     if needed(n_new) <= bound:
         return max(1, min(n_mixtures, bound // needed(n_new))), max(n_new, 1)
     rest = bound - needed(0)
     return 1, max(least, rest // (8 * n_points) * _POINTS // (_POINTS + 1) - 1)
-
-
-def _free_bytes() -> int:
-    """Memory of the device that is free, or kept by CuPy's pool for arrays to come."""
-    return int(cupy.cuda.Device().mem_info[0]) + int(cupy.get_default_memory_pool().free_bytes())
 
 
 def _spans(n: int, step: int) -> Iterator[tuple[int, int]]:
