@@ -218,7 +218,7 @@ def joint_pair_moments(
         diagonal = cupy.diagonal(pair_weights)[:, None]
         sums = cupy.ascontiguousarray(cupy.concatenate([diagonal * means, diagonal], axis=1))  # the pairs (i, i)
         pairs_of = _pairs_in_shared if in_shared else _pairs_by_library
-        accumulate = load("prediction", "joint_accumulate_f64")
+        accumulate = load("joint", "joint_accumulate_f64")
         each = 8 * (n + 1) if in_shared else 8 * (n + 1) * (3 * (n + 1) + 1)  # the library works on copies
         for first, count in _spans(h * (h - 1) // 2, each):
             pairs = pairs_of(pair_weights, means, covariances, log_dets, first, count)
@@ -324,7 +324,7 @@ def _spread(array: Array, places: Array, n: int) -> Array:
 def _singles_in_shared(means: Array, covariances: Array, y: Array, log_dets: Array, log_densities: Array) -> None:
     h, n = means.shape
     args = (means, covariances, y, log_dets, log_densities, np.int32(n))
-    load("prediction", "joint_singles_f64")((h,), (_BLOCK,), args, shared_mem=_joint_bytes(n))
+    load("joint", "joint_singles_f64")((h,), (_BLOCK,), args, shared_mem=_joint_bytes(n))
 
 
 def _pairs_in_shared(
@@ -333,13 +333,13 @@ def _pairs_in_shared(
     h, n = means.shape
     out: Array = cupy.empty((count, n + 1))
     args = (pair_weights, means, covariances, log_dets, out, _i64(h), np.int32(n), _i64(first))
-    load("prediction", "joint_pairs_f64")((count,), (_BLOCK,), args, shared_mem=_joint_bytes(n))
+    load("joint", "joint_pairs_f64")((count,), (_BLOCK,), args, shared_mem=_joint_bytes(n))
     return out
 
 
 def _singles_by_library(means: Array, covariances: Array, y: Array, log_dets: Array, log_densities: Array) -> None:
     h, n = means.shape
-    border, finish = (load("prediction", f"joint_{name}_singles_f64") for name in ("border", "finish"))
+    border, finish = (load("joint", f"joint_{name}_singles_f64") for name in ("border", "finish"))
     for first, count in _spans(h, 24 * (n + 1) ** 2):
         bordered = cupy.empty((count, n + 1, n + 1))
         sizes = (_i64(n), _i64(first), _i64(count))
@@ -354,7 +354,7 @@ def _pairs_by_library(
     h, n = means.shape
     bordered: Array = cupy.empty((count, n + 1, n + 1))
     out: Array = cupy.empty((count, n + 1))
-    border, finish = (load("prediction", f"joint_{name}_pairs_f64") for name in ("border", "finish"))
+    border, finish = (load("joint", f"joint_{name}_pairs_f64") for name in ("border", "finish"))
     border((_blocks(bordered.size),), (_BLOCK,), (means, covariances, bordered, _i64(n), _i64(first), _i64(count)))
     args = (_factors(bordered), pair_weights, means, covariances, log_dets, out, _i64(h), np.int32(n), _i64(first))
     finish((count,), (_BLOCK,), args, shared_mem=16 * n)

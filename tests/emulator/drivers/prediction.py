@@ -34,7 +34,7 @@ def pointwise() -> None:
         prediction._PARTS = parts
 
 
-@driver("prediction.cu")
+@driver("joint.cu")
 def jointly() -> None:
     """19 points are three panels of a factor in shared memory; the library takes those that do not fit there."""
     from maskerade_fast.backends.gpu import prediction
