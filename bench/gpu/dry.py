@@ -16,7 +16,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 SHARED_BYTES = 64 * 1024
-"""A T4's, so little that problems of 100 and 224 points already go the ways of large ones."""
+"""A T4's, so little that problems of 120 and 336 points already go the ways of large ones."""
 NO_RATES = {"ClockRate": 1, "MemoryClockRate": 1, "GlobalMemoryBusWidth": 8}  # of no card: floors are walked through
 C_TYPES = {"float64": "double", "int32": "int", "int64": "long long"}
 

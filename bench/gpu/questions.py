@@ -15,8 +15,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from maskerade_fast.backends.gpu import _blocked, _loader, _mixtures
-from maskerade_fast.backends.gpu.likelihood import log_likelihood
+from maskerade_fast.backends.gpu import _blocked, _loader, likelihood
 
 from . import baselines, problems
 from .clock import Clock, OutOfTime
@@ -51,7 +50,7 @@ def ask_all(clock: Clock, report: Report, fatbin: Path | None) -> None:
 
 def sizes(clock: Clock) -> dict[int, int]:
     """Points and batch of the four likelihood rows."""
-    return {40: 3, 100: 2} if clock.dry else {144: 1000, 512: 256, 1503: 100, 10_000: 4}
+    return {40: 3, 120: 2} if clock.dry else {144: 1000, 512: 256, 1503: 100, 10_000: 4}
 
 
 def potrf_batched(clock: Clock) -> dict[str, Any]:
@@ -137,25 +136,24 @@ def launch_cost(launches: int) -> float:
 
 
 @contextmanager
-def defined(**macros: int) -> Iterator[None]:
-    """Kernels of the likelihood compiled with further macros."""
-    load = _loader.load
-    seen = set()
+def multiply_adds() -> Iterator[None]:
+    """The backend takes the card for one whose tensor instructions are slower: MF_NO_MMA and its blocks."""
+    chosen, asked = vars(_blocked)["tile_defines"], []
 
-    def other(source: str, entry: str, **defines: int) -> Any:
-        seen.add(entry)
-        return load(source, entry, **defines, **macros)
+    def other() -> dict[str, int]:
+        asked.append(1)
+        return {"MF_NO_MMA": 1}
 
-    modules = (_mixtures, _blocked)
+    modules = (likelihood, _blocked)
     for module in modules:
-        module.load = other  # type: ignore[attr-defined]
+        module.tile_defines = other  # type: ignore[attr-defined]
     try:
         yield
     finally:
         for module in modules:
-            module.load = load  # type: ignore[attr-defined]
-    if not seen:
-        raise RuntimeError(f"no kernel was compiled with {macros}: the backend loads them another way now")
+            module.tile_defines = chosen  # type: ignore[attr-defined]
+    if not asked:
+        raise RuntimeError("the backend chooses tensor instructions in another way now")
 
 
 def mma_against_fma(clock: Clock) -> dict[str, Any]:
@@ -164,9 +162,9 @@ def mma_against_fma(clock: Clock) -> dict[str, Any]:
     for n, count in list(sizes(clock).items())[:3]:
         for grad in (False, True) if n == min(sizes(clock)) else (False,):
             problem = problems.regression(n, count, 3)
-            call = functools.partial(log_likelihood, *problem.door_arguments(), grad=grad, **LIKELIHOOD)
+            call = functools.partial(likelihood.log_likelihood, *problem.door_arguments(), grad=grad, **LIKELIHOOD)
             with_mma, first = clock.measure(call), cupy.asnumpy(call()[0])
-            with defined(MF_NO_MMA=1):
+            with multiply_adds():
                 without, second = clock.measure(call), cupy.asnumpy(call()[0])
             out[f"N={n}, B={count}{', gradient' if grad else ''}"] = {
                 "mma": with_mma,

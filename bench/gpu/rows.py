@@ -48,7 +48,7 @@ class Case(NamedTuple):
 def all_cases(dry: bool) -> list[Case]:
     """Cases in the order of their worth; `dry` has every kind at sizes for the emulator."""
     if dry:
-        n_small, n_middle, n_large, many = 40, 100, 224, 12
+        n_small, n_middle, n_large, many = 40, 120, 336, 12
         batches, h, points = {n_small: 3, n_middle: 2, n_large: 2}, 10, 3
     else:
         n_small, n_middle, n_large, many = 144, 512, 1503, 1000

@@ -16,7 +16,6 @@ import fake_cupy
 import numpy as np
 import oracle
 
-SMALL_CARD = 40 * 1024  # bytes of shared memory with which three sizes of a matrix go the three ways
 PER_AXIS = ("joint", "per_axis")
 Pairs = Iterator[tuple[Any, Any]]
 """Computed and expected, in turn: what is launched in between made the former."""
@@ -31,7 +30,6 @@ def errors() -> dict[str, float]:
         *(predictions, joint_predictions, quantiles, draws),
     ):
         fake_cupy.reset()
-        fake_cupy.state.devices[0].shared_bytes = SMALL_CARD if topic is likelihoods else 232448
         found: dict[str, float] = {}
         for computed, expected in topic(np.random.default_rng(20220328)):
             error = error_of(computed, expected)
@@ -97,16 +95,15 @@ def grams(rng: np.random.Generator) -> Pairs:
 
 def likelihoods(rng: np.random.Generator) -> Pairs:
     """One size for each way that a matrix can go."""
-    from test_gpu_likelihood import ragged, run
+    from test_gpu_likelihood import ragged, regimes, run
 
     door = importlib.import_module("maskerade_fast.backends.gpu.likelihood")
     for D, grad in ((1, False), (1, True), (2, True)):
-        limits = door.regimes_of(SMALL_CARD, D, grad)
-        for n_points in (min(limits.small, 40), limits.small + 1, limits.panels + 1):
+        for way, n_points in (("small", 40), ("panels", 90), ("blocked", 150)):
             batch = ragged(rng, [1, 3], D)
             X, y = rng.uniform(-2, 2, size=(n_points, D)), rng.normal(size=n_points)
             noise = rng.uniform(0.05, 0.5, size=2)
-            value, _, _, gradients = run(door, batch, X, y, noise[:, None], grad=grad)
+            value, _, _, gradients = run(door, batch, X, y, noise[:, None], regimes(door, way), grad=grad)
             expected = oracle.log_likelihood(batch, X, y, noise)
             pairs = [(value[k : k + 1], expected[k : k + 1]) for k in range(2)]
             if grad:
