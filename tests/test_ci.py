@@ -69,7 +69,7 @@ def test_the_sweep_goes_on_where_it_was_cut_off(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sweep, "FOLDER", tmp_path)
     monkeypatch.setattr(sweep, "LOG", tmp_path / "sweep.log")
     monkeypatch.setattr(sweep, "pieces", lambda: everything)
-    monkeypatch.setattr(sweep, "key", lambda: "sources")
+    monkeypatch.setattr(sweep, "key", lambda piece="": "sources")
     monkeypatch.setattr(sweep, "commit", lambda: "0123")
     monkeypatch.setattr(sys, "argv", ["sweep.py"])
     ran = []
@@ -85,9 +85,14 @@ def test_the_sweep_goes_on_where_it_was_cut_off(tmp_path: Path, monkeypatch: pyt
     assert sweep.main() == 0
     assert ran == ["tests/test_a.py::one", "tests/test_b.py::two"]
     assert "2 of 2 pieces, 2 of 2 tests\ntotal: 2 passed, 0 failed" in (tmp_path / "sweep.log").read_text()
-    monkeypatch.setattr(sweep, "key", lambda: "other sources")
+    monkeypatch.setattr(sweep, "key", lambda piece="": "other sources")
     assert sweep.main() == 1
     assert ran[2:] == ["tests/test_a.py::one", "tests/test_b.py::two"]
     log = (tmp_path / "sweep.log").read_text()
     assert "test_a-1: 0 passed, 1 failed" in log
     assert "FAILED pytest itself: 1 tests without outcome" in log
+
+
+def test_the_compile_matrix_outlives_other_changes() -> None:
+    assert sweep.key("test_barriers-1") == sweep.key() != sweep.key("test_kernel_sources-2")
+    assert all((ROOT / path).exists() for paths in sweep.SOURCES_OF.values() for path in paths)

@@ -2,9 +2,9 @@
 
     python tests/emulator/sweep.py [--minutes M] [--processes N] [--only TEXT] [--list]
 
-A piece is up to `LARGEST` tests of a file. The outcome of each stays in ``build/sweep`` under a hash of all that the
-tests run, so that a sweep which was cut off goes on, and one of other sources begins anew. After every piece
-``sweep.log`` beside this file is written: commit, counts, seconds, failures. Exit status 1 if anything failed.
+A piece is up to `LARGEST` tests of a file. The outcome of each stays in ``build/sweep`` under a hash of all that its
+tests run (`SOURCES`), so that a sweep which was cut off goes on, and one of other sources begins anew. After every
+piece ``sweep.log`` beside this file is written: commit, counts, seconds, failures. Exit status 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "sweep"
 LOG = Path(__file__).with_name("sweep.log")
 LARGEST = 40
+SOURCES = ("kernels", "maskerade_fast", "tests", "bench/gpu")
+SOURCES_OF = {  # tests that run no more than this: the compile matrix takes half an hour, and few changes touch it
+    "test_kernel_sources": (
+        *("kernels", "maskerade_fast/backends/gpu/_loader.py", "tests/test_kernel_sources.py", "tests/conftest.py"),
+        *("tests/emulator/cubins.py", "tests/kernel_exceptions.toml"),
+    )
+}
 OUTCOMES = ("passed", "failed", "skipped", "emulated")
 RUN = [sys.executable, "-m", "pytest", "-q", "-p", "no:benchmark", "--sweep", "-m", "sweep"]
 
@@ -82,7 +89,8 @@ def run(name: str, tests: list[str], processes: int) -> dict[str, Any]:
     if unseen > 0:
         outcome["failures"]["pytest itself"] = f"{unseen} tests without outcome"
     outcome = dict.fromkeys(OUTCOMES, 0) | outcome | {"failed": len(outcome["failures"])}
-    outcome |= {"key": key(), "commit": commit(), "tests": tests, "seconds": round(time.monotonic() - start, 1)}
+    outcome |= {"key": key(name), "commit": commit(), "tests": tests}
+    outcome["seconds"] = round(time.monotonic() - start, 1)
     (FOLDER / f"{name}.json").write_text(json.dumps(outcome, indent=1) + "\n", encoding="utf-8")
     return outcome
 
@@ -108,14 +116,18 @@ def outcome_of(name: str) -> dict[str, Any] | None:
     """What is kept of a piece, if it ran with the sources as they are."""
     path = FOLDER / f"{name}.json"
     outcome: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    return outcome if outcome is not None and outcome["key"] == key() else None
+    return outcome if outcome is not None and outcome["key"] == key(name) else None
+
+
+def key(piece: str = "") -> str:
+    """Hash of all that a piece's tests run: for want of more the sources, the package and the tests."""
+    return _hash_of(SOURCES_OF.get(piece.rpartition("-")[0], SOURCES))
 
 
 @functools.cache
-def key() -> str:
-    """Hash of the sources, the package and the tests."""
+def _hash_of(paths: tuple[str, ...]) -> str:
     listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "kernels", "maskerade_fast", "tests", "bench/gpu"],
+        ["git", "ls-files", "-co", "--exclude-standard", *paths],
         cwd=ROOT,
         capture_output=True,
         text=True,
