@@ -56,7 +56,7 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = kernel_report.report(uses, {"f_f64": 1.23e-15}, {"f_f64": ["H100 at f43f045"]}).splitlines()
     assert lines[-2:] == [
         "| `f_f64` | x | 30 | 8 | 0 | 1.2e-15 | 2, 1 | H100 at f43f045 |",
-        "| `g_f64` | x | 40 / 30 / 30 / 30 / 30 / 30 / 30 | 8 | sm_75 [MF_D=1]: 24 (stack 16) | not launched | none "
+        "| `g_f64` | x | 40 / 30 / 30 / 30 / 30 / 30 / 30 | 8 | sm_75 24 (stack 16) in 1 of 1 | not launched | none "
         "| not timed |",
     ]
     assert "In all 2 kernels, 2 barriers, 1 of them tested as they are." in lines

@@ -178,7 +178,8 @@ Written by `python tests/emulator/kernel_report.py`; do not edit.
 
 * Registers: the most of all variants, on sm_{architectures} in turn; one number where they are equal.
 * Shared: static shared memory in bytes, likewise.
-* Spills: bytes of stores and loads, and of the stack frame, if there are any; `tests/kernel_exceptions.toml` has why.
+* Spills: the most bytes of stores and loads, and of the stack frame, and in how many variants there are any;
+  `tests/kernel_exceptions.toml` has why.
 * Error: on the emulator, of the doors that launch the kernel, against `tests/oracle.py`; the largest, relative to the
   largest entry of a result. For draws it is that of a probability, found by interpolation.
 * Barriers: the places in the sources that the kernel can meet, and how many of them the last sweep took away one by
@@ -216,12 +217,13 @@ def one_or_each(numbers: list[int]) -> str:
 
 
 def spills(by_arch: dict[int, list[tuple[str, cubins.Usage]]]) -> str:
-    found = [
-        f"sm_{arch} [{variant}]: {use.spilled} (stack {use.stack})"
-        for arch in cubins.ARCHITECTURES
-        for variant, use in by_arch[arch]
-        if use.spilled or use.stack
-    ]
+    """For each architecture with any: most bytes spilled, largest stack frame, and in how many variants."""
+    found = []
+    for arch in cubins.ARCHITECTURES:
+        spilling = [use for _, use in by_arch[arch] if use.spilled or use.stack]
+        if spilling:
+            worst, frame = max(use.spilled for use in spilling), max(use.stack for use in spilling)
+            found.append(f"sm_{arch} {worst} (stack {frame}) in {len(spilling)} of {len(by_arch[arch])}")
     return "; ".join(found) or "0"
 
 
