@@ -30,7 +30,7 @@ from baselines import Estimate, nested_sampling, prior_monte_carlo, tempered_smc
 
 import maskerade_fast as mf
 from maskerade_fast.data import RegressionData
-from maskerade_fast.proposals import Target
+from maskerade_fast.target import Target
 
 FIXTURES = ("two_tones_12", "two_tones_40", "smooth_25", "airline")
 UNSEEN = ROOT / "bench" / "unseen.json"

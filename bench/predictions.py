@@ -21,7 +21,7 @@ from scipy.stats import multivariate_normal
 
 import maskerade_fast as mf
 from maskerade_fast.data import RegressionData, Standardiser
-from maskerade_fast.proposals import Target
+from maskerade_fast.target import Target
 
 SETS = ("yacht", "autompg", "concrete", "airfoil")
 

@@ -21,7 +21,7 @@ from evidence import UNSEEN
 
 import maskerade_fast as mf
 from maskerade_fast.data import RegressionData
-from maskerade_fast.proposals import Target
+from maskerade_fast.target import Target
 
 SEED = 20_240_601
 KINDS = ("one_tone", "two_tones", "smooth", "uneven_tone", "uneven_smooth")

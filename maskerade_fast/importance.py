@@ -28,7 +28,7 @@ from .surrogate import Surrogate
 
 NETS = 8
 """Independent nets of nodes."""
-_MOST_GROUPS = 12
+MOST_GROUPS = 12
 # Standard errors from a handful of replicates are too small now and then, and skewed weights make them so more often
 _CAUTION = 2.0
 # A surrogate has a say in the weights of predictions if it explains as much of f
@@ -114,7 +114,7 @@ def standard_error(values: Array, groups: Array) -> float:
     count = int(labels.max()) + 1
     if count < 4:
         return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.inf
-    labels = labels * min(count, _MOST_GROUPS) // count
+    labels = labels * min(count, MOST_GROUPS) // count
     sizes = np.bincount(labels)
     means = np.bincount(labels, values) / sizes
     shares = sizes / len(values)

@@ -1,8 +1,8 @@
 """A run that adapts its reference measure to the posterior, then draws from it (docs/mathematics.md section 9).
 
-How a budget is shared: a tenth at most for draws from the prior; a third to a half, by the number of coordinates, for
-ascents and curvatures, less where the prior hits the posterior well enough; of the rest two
-fifths for rounds that refit the measure and three for draws from the settled one, which alone give the evidence.
+How a budget is shared: a tenth at most for draws from the prior. Where half of these count, the prior is the settled
+measure. Else a third to a half, by the number of coordinates, goes to ascents and curvatures; of the rest two fifths to
+rounds that refit the measure and three to draws from the settled one, which alone give the evidence.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,20 +20,24 @@ from .acquisition import propose
 from .data import RegressionData, Standardiser
 from .distances import Metric
 from .gmm import GMMBatch, concat
-from .importance import NETS, Controlled, controlled_estimate, effective_size, plain_estimate
+from .importance import MOST_GROUPS, NETS, Controlled, controlled_estimate, effective_size, plain_estimate
 from .integrals import integrate
 from .measure import MixtureMeasure
+from .modes import curvature_cost
 from .posterior import HistoryRow, Posterior
 from .prior import Prior
-from .proposals import GRADIENT_COST, Adaptation, Sample, Target
+from .proposals import Adaptation, Sample
 from .surrogate import Surrogate
+from .target import Target
 
 # Shares of the budget, see the module's text
-_DESIGN, _LEAST_SHARE, _ASCENTS, _ROUNDS_OF_REST = 0.1, 1 / 3, 0.5, 0.4
+_DESIGN, _ROUNDS_OF_REST = 0.1, 0.4
+# That of the modes grows with the coordinates, in which the way to them is longer
+_COORDINATES, _LEAST_SHARE, _MOST_SHARE = 32, 1 / 3, 1 / 2
 _ROUNDS = 4
-# Effective draws from the prior from which modes deserve less search, in proportion, and how many times as many make
-# that needless: the prior hits the posterior
-_ENOUGH, _PLENTY = 3.0, 5.0
+# Effective draws from the prior: as a share of all, from which it needs no adapting; as many as leave the whole search
+# for modes to be done
+_HITS, _FEW_HITS = 0.5, 3.0
 # Fewer evaluations than these are no ascent, and no round
 _LEAST_ASCENTS, _LEAST_ROUND = 36, 10
 # Most draws from the settled measure, for the surrogate takes the cube of their number: what a larger budget has over
@@ -123,7 +127,31 @@ class SamplingRun:
         design = limits.initial if limits.budget is None else min(limits.initial, max(1, int(_DESIGN * limits.budget)))
         self.adaptation.design(design)
         yield self._adapted()
-        ascents = self._ascents(self._planned(limits))
+        effective = effective_size(self.known.sample.log_likelihoods)
+        if effective < _HITS * design:
+            yield from self._settling(limits, effective)
+        # as many replicates as are told apart, each as large as may be: nets of draws gain by their length
+        replicate = -(-min(self._planned(limits) - self.target.cost, _MOST_DRAWS) // MOST_GROUPS)
+        draws = replace(limits, batch_size=max(limits.batch_size, replicate))
+        while True:
+            informed = acquisition != "random" and self.known.values.size > 0 and self._turn % 2
+            seconds = self.seconds + self._finish_seconds
+            size = (limits if informed else draws).next_batch(self.target.cost, seconds, self._last_seconds)
+            size = min(size, _MOST_DRAWS - len(self.known.values))
+            if size == 0:
+                return
+            yield self._informed(acquisition, size) if informed else self._drawn(size)
+
+    def _settling(self, limits: Limits, effective: float) -> Iterator[HistoryRow]:
+        """Seek the modes and refit the measure to draws.
+
+        Less is spent on modes the more draws from the prior were effective, but always what curvatures take twice.
+        """
+        prior, planned = self.target.prior, self._planned(limits)
+        dimensions = [prior.latent_map.dimension(int(n) + 1) for n in np.flatnonzero(prior.size_probabilities)]
+        most = min(max(max(dimensions) / _COORDINATES, _LEAST_SHARE), _MOST_SHARE) * planned
+        curvatures = sum(curvature_cost(d) for d in dimensions)
+        ascents = int(min(max(most * min(_FEW_HITS / effective, 1.0), 2.0 * curvatures), most))
         if ascents >= _LEAST_ASCENTS:
             self.adaptation.ascend(ascents)
             yield self._adapted()
@@ -133,30 +161,6 @@ class SamplingRun:
             if count >= _LEAST_ROUND:
                 self.adaptation.refine(count)
                 yield self._adapted()
-        while size := limits.next_batch(self.target.cost, self.seconds + self._finish_seconds, self._last_seconds):
-            size = min(size, _MOST_DRAWS - len(self.known.values))
-            if size == 0:
-                return
-            if acquisition != "random" and self.state is not None and self.state.values.size and self._turn % 2:
-                yield self._informed(acquisition, size)
-            else:
-                yield self._drawn(size)
-
-    def _ascents(self, planned: int) -> int:
-        """Likelihoods for the modes: the more coordinates the largest mixtures have, the longer the way to them.
-
-        Less where the prior hits the posterior, but enough for a curvature of each size and as much climbing; none
-        where the draws from the prior all but suffice.
-        """
-        prior = self.target.prior
-        sizes = 1 + np.flatnonzero(prior.size_probabilities)
-        dimensions = [prior.latent_map.dimension(int(n)) for n in sizes]
-        share = min(max(max(dimensions) / 32.0, _LEAST_SHARE), _ASCENTS)
-        found = effective_size(self.known.sample.log_likelihoods) / _ENOUGH
-        if found > _PLENTY:
-            return 0
-        needed = 2 * GRADIENT_COST * sum(d + 1 for d in dimensions)
-        return int(min(max(share * planned / max(found, 1.0), needed), share * planned))
 
     def _planned(self, limits: Limits) -> int:
         """The whole budget in likelihoods, as the seconds spent so far make it look."""

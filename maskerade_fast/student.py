@@ -23,7 +23,7 @@ LEAST_PRIOR = 0.1
 """Smallest share of the prior."""
 BANDWIDTHS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 MOST_KERNELS = 60
-WIDE_SHARE, WIDER = 0.3, 1.3
+WIDE_SHARE, WIDER = 0.5, 1.5
 """Each group of kernels keeps this share for one t distribution, this much wider than the group seems."""
 
 

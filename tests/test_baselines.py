@@ -13,7 +13,7 @@ import pytest
 
 import maskerade_fast as mf
 from maskerade_fast.data import RegressionData
-from maskerade_fast.proposals import Target
+from maskerade_fast.target import Target
 
 ROOT = Path(__file__).parents[1]
 BENCH = ROOT / "bench"

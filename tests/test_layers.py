@@ -17,7 +17,7 @@ ROWS: list[list[str]] = [
     ["backends._blas", "backends", "backends.cpu.", "backends.gpu."],
     ["gmm", "data", "latent", "prior", "student", "relabelling", "measure", "warping", "optimize", "archive"],
     ["distances", "hyperkernel", "gram", "likelihood", "gp"],
-    ["surrogate", "integrals", "acquisition", "proposals", "importance", "prediction", "posterior"],
+    ["surrogate", "integrals", "acquisition", "target", "modes", "proposals", "importance", "prediction", "posterior"],
     ["sampling", "quadrature", "io", "plotting", "cli"],
     ["__init__", "__main__"],
 ]

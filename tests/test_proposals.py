@@ -10,20 +10,12 @@ import pytest
 from maskerade_fast.data import RegressionData
 from maskerade_fast.likelihood import log_likelihood
 from maskerade_fast.measure import MixtureMeasure
+from maskerade_fast.modes import Mode, Summit, ascend, inverse_factor, is_twin
 from maskerade_fast.prior import Prior
-from maskerade_fast.proposals import (
-    Adaptation,
-    Mode,
-    Summit,
-    Target,
-    ascend,
-    inverse_factor,
-    is_twin,
-    laplace_mixture,
-    size_shares,
-    tempered,
-)
+from maskerade_fast.proposals import Adaptation, embedded, laplace_mixture, size_shares, tempered
+from maskerade_fast.quadrature import marginalise
 from maskerade_fast.relabelling import relabelled
+from maskerade_fast.target import Target
 
 X = np.linspace(0.0, 1.0, 30)
 Y = np.sin(2 * np.pi * 3 * X) + 0.3 * np.cos(2 * np.pi * 7 * X) + 0.1 * np.sin(1e4 * np.arange(30.0) ** 2)
@@ -102,9 +94,55 @@ def test_laplace_mixture_of_a_gaussian_posterior() -> None:
     assert mode.log_mass == pytest.approx(-3.0 + d * math.log(0.5))
     q = laplace_mixture(PRIOR, (mode,))
     np.testing.assert_array_equal(q.parts[0].centres[0], mode.xi)
-    assert len(q.parts[1].shares) == 0
-    assert q.size_probabilities[0] > 0.8
-    assert q.size_probabilities.min() > 0.05
+    assert len(laplace_mixture(PRIOR, (Mode(2, np.ones(7), -3.0, np.eye(7)),)).parts[0].shares) == 0
+    assert q.size_probabilities[0] > q.size_probabilities[1] > q.size_probabilities[2] > 0.1
+
+
+def test_components_are_added_to_a_smaller_mode(rng: np.random.Generator) -> None:
+    """The others keep mixture, spread and noise, but for the mass that the added ones take."""
+    latent_map = PRIOR.latent_map
+    d = latent_map.dimension(2)
+    root = np.tril(rng.normal(size=(d, d)))
+    mode = Mode(2, rng.normal(size=d), 0.0, root)
+    g = latent_map.forward(latent_map.latent([2], mode.xi))
+    centre, factor = embedded(latent_map, mode, 3, -2.0, 0.7)
+    h = latent_map.forward(latent_map.latent([3], centre))
+    left = 1.0 - h.weights[0] / h.weights.sum()
+    assert 0.95 < left < 1.0
+    np.testing.assert_allclose(h.weights[1:] / left, g.weights, rtol=1e-12)
+    np.testing.assert_allclose(h.means[1:], g.means, rtol=1e-12)
+    np.testing.assert_allclose(h.scales[1:], g.scales, rtol=1e-12)
+    np.testing.assert_allclose(h.noise_variances, g.noise_variances, rtol=1e-12)
+    # a move of the mode's coordinates by its factor moves those of the larger mixture by its own
+    step = rng.normal(size=latent_map.dimension(3))
+    added = [0, 2, 5]  # stick, mean and scale of the added component
+    kept = [i for i in range(len(step)) if i not in added]
+    np.testing.assert_allclose((factor @ step)[kept], root @ step[kept], rtol=1e-12)
+    np.testing.assert_allclose((factor @ step)[added], [0.7 * step[0], step[2], step[5]], rtol=1e-12)
+
+
+def test_a_draw_that_carries_the_weight_gets_its_own_distribution(target: Target) -> None:
+    adaptation = Adaptation(target, np.random.default_rng(0))
+    adaptation.design(20)
+    before = target.cost
+    adaptation.refine(60)
+    assert adaptation.sample is not None
+    sample = adaptation.sample
+    log_f = sample.log_likelihoods + sample.measure.log_density_ratio(sample.mixtures)
+    heaviest = int(np.argmax(log_f))
+    mode = adaptation.modes[0]
+    twin = PRIOR.latent_map.forward(PRIOR.latent_map.latent([mode.size], mode.xi))
+    np.testing.assert_allclose(np.sort(twin.means[:, 0]), np.sort(sample.mixtures[heaviest].means[:, 0]))
+    assert 60 < target.cost - before <= 90
+
+
+def test_modes_get_their_share_only_where_the_prior_misses() -> None:
+    """A flat likelihood is sampled from the prior, at one likelihood a draw."""
+    run = {"prior": Prior.paper(X, 2, noise_variance=100.0), "budget": 200, "standardise": False, "seed": 0}
+    history = marginalise(X, Y, device="cpu", **run).history
+    assert history[-1].evaluations == history[-1].cost == 200
+    sharp = marginalise(X, Y, device="cpu", **{**run, "prior": PRIOR}).history
+    assert sharp[-1].evaluations < sharp[-1].cost
 
 
 def test_shares_and_tempered_weights() -> None:
