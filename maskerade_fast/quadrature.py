@@ -90,7 +90,9 @@ def marginalise(
     proposals : {"laplace", "prior"}
         The reference measure, where nodes and candidates come from. "laplace": t distributions round the posterior's
         modes, refitted by weighted draws (docs/method.md). "prior": the paper's recipe.
-    trend : {"none"}
+    trend : {"none", "constant", "linear"}
+        What is added to the Gaussian process: a constant, or a constant and a line in every input, with Gaussian priors
+        as wide as the targets (`trend`), marginalised analytically.
     nodes : int
         Quadrature nodes in all, shared in powers of two among the sizes.
     noise_variance : float, optional
@@ -127,8 +129,8 @@ def marginalise(
     dense algebra of the h observations: factors of h x h matrices, solves for h x m ones, and vectors. With h of some
     hundred these take LAPACK milliseconds, one after another, each deciding what comes next.
     """
-    _refuse_what_is_not_here(proposals, trend, checkpoint)
-    data = RegressionData.from_arrays(X, y)
+    _refuse_what_is_not_here(proposals, checkpoint)
+    data = RegressionData.from_arrays(X, y, trend)
     warn_if_collapsed(data.X, "X")
     device = _chosen_device(device)
     data = data.to("cpu")  # units and prior are found on the host
@@ -253,7 +255,9 @@ class _Run:
     @single_threaded_blas()
     def evaluate(self, mixtures: GMMBatch) -> None:
         """Evaluate a batch, given on the host, and bring surrogate and evidence up to date."""
-        values = to_host(log_likelihood(mixtures.to(self.device), self.data.X, self.data.y).value)
+        values = to_host(
+            log_likelihood(mixtures.to(self.device), self.data.X, self.data.y, basis=self.data.basis).value
+        )
         if self.state is None and self.hopeless is not None:
             mixtures = concat([self.hopeless, mixtures])
             values = np.concatenate([np.full(len(self.hopeless), -np.inf), values])
@@ -322,9 +326,8 @@ def _chosen_device(device: Any) -> str:
     return str(device)
 
 
-def _refuse_what_is_not_here(proposals: Any, trend: Any, checkpoint: Any) -> None:
+def _refuse_what_is_not_here(proposals: Any, checkpoint: Any) -> None:
     one_of(proposals, "proposals", ("laplace", "prior"))
-    one_of(trend, "trend", ("none",))
     if checkpoint is not None:
         raise ValueError("checkpoint: expected None, this version cannot write checkpoints")
 
