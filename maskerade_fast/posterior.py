@@ -363,8 +363,9 @@ class Posterior:
         """Predictions of the data, in standardised units, by each of some mixtures."""
         data = self.data_standardised
         points = to_device_of(data.X, self.standardiser.X_to_unit(X_new))
-        bases = {"basis": data.basis, "basis_new": data.basis_at(points)}
-        return predict_gp(self.mixtures_standardised[rows], data.X, data.y, None, points, **bases, **options)
+        g = self.mixtures_standardised[rows]
+        functions = data.basis_at(points)
+        return predict_gp(g, data.X, data.y, None, points, basis=data.basis, basis_new=functions, **options)
 
     def _points(self, X_new: Any) -> Array:
         points = float_array(X_new, "X_new", ndim=(1, 2), dtype=np.float64)

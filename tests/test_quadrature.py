@@ -251,7 +251,7 @@ def test_noise_and_prior_arguments():
     [
         ({"acquisition": "best"}, ValueError, "acquisition: 'best', expected one of"),
         ({"proposals": "best"}, ValueError, "proposals"),
-        ({"trend": "linear"}, ValueError, "trend"),
+        ({"trend": "cubic"}, ValueError, "trend: 'cubic', expected one of 'none', 'constant', 'linear'"),
         ({"checkpoint": "a.npz"}, ValueError, "checkpoint"),
         ({"device": "tpu"}, ValueError, "device"),
         ({"budget": 0}, ValueError, "budget"),

@@ -36,7 +36,7 @@ def log_likelihood(
     y: Array,
     noise: Array,
     *,
-    basis: Array | None,
+    basis: Array | None = None,
     per_axis: bool,
     jitter: float,
     grad: bool,
