@@ -197,7 +197,6 @@ def test_bits_depend_on_no_company(rng: np.random.Generator, monkeypatch: pytest
         alone = [results(g[b : b + 1], X_new, V_new) for b in range(3)]
         for k, whole in enumerate(together):
             assert_array_equal(np.concatenate([single[k] for single in alone]), whole)
-    assert_array_equal(results(g, X_new[3:50], V_new[3:50])[-1], together[-1][:, 3:50])
 
 
 def test_bits_of_the_gpu_depend_on_no_chunks(rng: np.random.Generator, emulated: Any) -> None:
@@ -271,12 +270,13 @@ def test_functions_of_standardised_data(rng: np.random.Generator) -> None:
 def test_functions_do_not_see_units(rng: np.random.Generator) -> None:
     X, y = rng.uniform(size=(9, 2)), rng.normal(size=9)
     data = RegressionData(X, y, "linear")
-    units = Standardiser.from_data(data)
-    assert units.to_unit(data).trend == "linear"
-    basis, scaled = units.to_unit(data).basis, units.to_unit(RegressionData(X * 60.0 - 5.0, y * 9.0 + 4.0, "linear"))
-    assert basis is not None
-    assert scaled.basis is not None
-    assert_allclose(scaled.basis, basis, rtol=1e-12)
+    other = RegressionData(X * 60.0 - 5.0, y * 9.0 + 4.0, "linear")
+    scaled = [Standardiser.from_data(either).to_unit(either) for either in (data, other)]
+    bases = [either.basis for either in scaled]
+    assert scaled[0].trend == "linear"
+    assert bases[0] is not None
+    assert bases[1] is not None
+    assert_allclose(bases[1], bases[0], rtol=0, atol=1e-12)
     assert data.basis is not None
     assert_allclose(data.basis[:, 0], np.sqrt(np.mean(y**2)), rtol=1e-12)
     constant = RegressionData(X, np.zeros(9), "constant").basis
