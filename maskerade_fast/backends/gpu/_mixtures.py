@@ -119,8 +119,9 @@ def phase_tables(mixtures: Mixtures, points: Array, origin: Array, start: int, s
         mixtures.kernel("gram", "phase_tables_f64")((blocks,), (BLOCK,), args)
     if mixtures.basis is not None:
         pairs = len(mixtures.basis)
-        rows = (mixtures.edges[start + 1 : stop + 1] - first)[:, None] + np.arange(-pairs, 0)
-        tables[cupy.asarray(rows), 0] = mixtures.basis  # the other axes' phases stay at cosine 1 and sine 0
+        components = (mixtures.edges[start + 1 : stop + 1] - first)[:, None] + np.arange(-pairs, 0)
+        rows = cupy.asarray(components * mixtures.n_phases)  # the other axes' phases stay at cosine 1 and sine 0
+        tables.reshape(-1, 2, n_points)[rows] = mixtures.basis
     return tables
 
 
