@@ -292,7 +292,10 @@ class Posterior:
         return float(np.logaddexp.reduce(logs)) + self.standardiser.log_density_shift(len(y_new))
 
     def kernel(self, lags: Any) -> Band:
-        """The kernel at `lags`, shape (L,) for D = 1 or (L, D), under the posterior; units of y squared."""
+        """The kernel at `lags`, shape (L,) for D = 1 or (L, D), under the posterior; units of y squared.
+
+        Of the process alone, without the trend.
+        """
         given = lags = float_array(lags, "lags", ndim=(1, 2), dtype=np.float64)
         lags = to_host(lags)
         lags = lags[:, None] if lags.ndim == 1 else lags
