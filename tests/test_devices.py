@@ -328,12 +328,13 @@ def test_the_default_run(emulated: Any) -> None:
     np.testing.assert_allclose(gpu.predict(X).mean, host.predict(X).mean, atol=1e-4)
 
 
-def test_marginalise(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("trend", ["none", "linear"])
+def test_marginalise(emulated: Any, monkeypatch: pytest.MonkeyPatch, trend: str) -> None:
     """The same run on both devices, steps of the search too; what is shown is NumPy's either way."""
     monkeypatch.setattr(mf.acquisition, "_HOST_PAIRS", 0)
-    host = mf.marginalise(X, Y, device="cpu", **RUN)
+    host = mf.marginalise(X, Y, device="cpu", trend=trend, **RUN)
     assert emulated.state.launches == []
-    gpu = mf.marginalise(X, Y, device="gpu", **RUN)
+    gpu = mf.marginalise(X, Y, device="gpu", trend=trend, **RUN)
     assert {"likelihood_shared_f64", "pairwise_f64", "product_f64", "pulls_f64"} <= set(emulated.state.launches)
     assert (host.device, gpu.device) == ("cpu", "gpu")
     assert backends.is_cupy(gpu.data_standardised.X)
