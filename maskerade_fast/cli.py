@@ -264,7 +264,7 @@ def _parser() -> argparse.ArgumentParser:
     spent = fit.add_mutually_exclusive_group()
     spent.add_argument("--budget", metavar="N", type=int, default=500, help="likelihood evaluations (default 500)")
     spent.add_argument("--minutes", metavar="T", type=float, help="time instead of a number of evaluations")
-    fit.add_argument("--trend", choices=TRENDS, default="none", help="beside the process (default none)")
+    fit.add_argument("--trend", choices=TRENDS, help="beside the process (default linear)")
     fit.add_argument("--seed", metavar="S", type=int, help="makes split and result repeatable")
     fit.add_argument(
         "--device", choices=("auto", "cpu", "gpu"), default="auto", help="default: the GPU where one can be used"

@@ -352,3 +352,12 @@ def test_unknown_trends_in_files_and_arguments(tmp_path: Path) -> None:
     save_arrays(tmp_path / "odd.npz", {**arrays, "trend": "cubic"}, kind="posterior", version=2)
     with pytest.raises(mf.DataError, match="trend: 'cubic'"):
         mf.load(tmp_path / "odd.npz")
+
+
+def test_the_default(rng: np.random.Generator) -> None:
+    """A line with the default prior; a prior that is given is the whole model."""
+    x, y = rng.uniform(size=9), rng.normal(size=9)
+    settings = {name: value for name, value in QUICK.items() if name != "max_components"}
+    assert mf.marginalise(x, y, **settings, seed=6).trend == "linear"
+    assert mf.marginalise(x, y, prior=mf.Prior.paper(x, max_components=2), **settings, seed=6).trend == "none"
+    assert mf.marginalise(x, y, prior=mf.Prior.paper(x), trend="constant", **settings, seed=6).trend == "constant"
