@@ -92,7 +92,8 @@ def main() -> None:
             print(
                 f"{label} {seed}: RMSE {error:.3f}  log density {density:.1f}  a row {a_row:.3f}  "
                 f"in 50 % {inside[0]:.2f}  in 90 % {inside[1]:.2f}  "
-                f"evidence {evidence:.2f} ± {post.log_evidence_sd:.2f}  effective draws {post.effective_sample_size:.1f}  MAP {beside:.1f}  {seconds:.0f} s",
+                f"evidence {evidence:.2f} ± {post.log_evidence_sd:.2f}  "
+                f"effective draws {post.effective_sample_size:.1f}  MAP {beside:.1f}  {seconds:.0f} s",
                 flush=True,
             )
         mean = np.mean(rows, axis=0)
