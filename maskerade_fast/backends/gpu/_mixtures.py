@@ -121,7 +121,7 @@ def phase_tables(mixtures: Mixtures, points: Array, origin: Array, start: int, s
         pairs = len(mixtures.basis)
         components = (mixtures.edges[start + 1 : stop + 1] - first)[:, None] + np.arange(-pairs, 0)
         rows = cupy.asarray(components * mixtures.n_phases)  # the other axes' phases stay at cosine 1 and sine 0
-        tables.reshape(-1, 2, n_points)[rows] = mixtures.basis
+        tables.reshape(-1, 2, n_points)[:, :, : mixtures.basis.shape[2]][rows] = mixtures.basis
     return tables
 
 
