@@ -12,6 +12,7 @@ import oracle
 import pytest
 from batches import one, ragged
 from numpy.testing import assert_allclose, assert_array_equal
+from test_gpu_likelihood import regimes
 
 import maskerade_fast as mf
 from maskerade_fast.archive import load_arrays, save_arrays
@@ -101,7 +102,7 @@ def test_every_regime_of_the_gpu_matches_the_oracle(
     V = lines(X)
     arrays = map(cupy.asarray, (g.weights, g.means, g.scales, X, y, noise))
     options: dict[str, Any] = {"per_axis": phase == "per_axis", "jitter": 0.0, "grad": True, "max_bytes": None}
-    limits = door.Regimes(0, 10**6 if regime == "panels" else 0, width=128)
+    limits = regimes(door, regime)
     value, info, _, gradients = door.likelihoods(g.offsets, *arrays, basis=cupy.asarray(V), **options, limits=limits)
     assert_array_equal(info.get(), 0)
     mixtures = oracle.mixtures_of(g)
