@@ -4,13 +4,17 @@
 
 Sets are CSV files of DIR (default: the folder MASKERADE_DATA names), target in the last column: yacht, autompg,
 concrete, airfoil by default. A split holds out a tenth of the rows at random; splits are numbered, the same for every
-run. RMSE is in the target's units, the log density that of all held-out targets together, standardised by the training
-targets.
+run. With --last it holds out the last tenth, and the number is the run's seed alone. RMSE is in the target's units, the
+log density that of all held-out targets together, and a row that of each by itself, standardised by the training
+targets as the log evidence is.
+
+    python bench/predictions.py --data-dir DIR --trend none constant linear --budget 500 --components 5 --last airline
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import time
 from pathlib import Path
@@ -22,14 +26,15 @@ from scipy.stats import multivariate_normal
 import maskerade_fast as mf
 from maskerade_fast.data import RegressionData, Standardiser
 from maskerade_fast.target import Target
+from maskerade_fast.trend import TRENDS
 
 SETS = ("yacht", "autompg", "concrete", "airfoil")
 
 
-def split(path: Path, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Training and test rows: X, y, X_test, y_test."""
+def split(path: Path, seed: int, last: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Training and test rows: X, y, X_test, y_test; a tenth at random, or the last tenth."""
     table = np.loadtxt(path, delimiter=",", skiprows=1)
-    order = np.random.default_rng(seed).permutation(len(table))
+    order = np.arange(len(table))[::-1] if last else np.random.default_rng(seed).permutation(len(table))
     count = int(np.ceil(0.1 * len(table)))
     test, train = table[order[:count]], table[order[count:]]
     return train[:, :-1], train[:, -1], test[:, :-1], test[:, -1]
@@ -55,20 +60,27 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--budget", type=int, default=2500)
     parser.add_argument("--components", type=int, default=2)
+    parser.add_argument("--last", action="store_true", help="forecast the last tenth of the rows")
+    parser.add_argument(
+        "--trend", nargs="+", choices=TRENDS, default=[""], help="one after another (default: the package's)"
+    )
     parser.add_argument("--map", action="store_true", help="run the MAP kernel too")
     options = parser.parse_args()
     if options.data_dir is None or not Path(options.data_dir).is_dir():
         parser.error("--data-dir: expected the folder of the data sets (or MASKERADE_DATA)")
-    for name in options.sets:
+    for name, trend in itertools.product(options.sets, options.trend):
         rows = []
+        label = f"{name} {trend}".rstrip()
+        modelled = {"trend": trend} if trend else {}
         for seed in range(options.splits):
-            X, y, X_new, y_new = split(Path(options.data_dir) / f"{name}.csv", seed)
+            X, y, X_new, y_new = split(Path(options.data_dir) / f"{name}.csv", seed, options.last)
             start = time.perf_counter()
-            post = mf.marginalise(
-                X, y, max_components=options.components, budget=options.budget, seed=seed, device="cpu"
-            )
+            settings = {"max_components": options.components, "budget": options.budget, "seed": seed, "device": "cpu"}
+            post = mf.marginalise(X, y, **settings, **modelled)
             p = post.predict(X_new)
             density = post.joint_log_density(X_new, y_new) + len(y_new) * np.log(y.std())
+            a_row = float(np.mean(p.log_density(y_new))) + np.log(y.std())
+            evidence = post.log_evidence + len(y) * np.log(y.std())
             seconds = time.perf_counter() - start
             inside = [
                 float(np.mean((y_new > p.quantile(0.5 - half)) & (y_new < p.quantile(0.5 + half))))
@@ -76,16 +88,18 @@ def main() -> None:
             ]
             beside = map_log_density(X, y, X_new, y_new, options.components, seed) if options.map else np.nan
             error = float(np.sqrt(np.mean((p.mean - y_new) ** 2)))
-            rows.append((error, density, *inside, beside))
+            rows.append((error, density, *inside, beside, a_row, evidence))
             print(
-                f"{name} {seed}: RMSE {error:.3f}  log density {density:.1f}  in 50 % {inside[0]:.2f}  in 90 % "
-                f"{inside[1]:.2f}  effective draws {post.effective_sample_size:.1f}  MAP {beside:.1f}  {seconds:.0f} s",
+                f"{label} {seed}: RMSE {error:.3f}  log density {density:.1f}  a row {a_row:.3f}  "
+                f"in 50 % {inside[0]:.2f}  in 90 % {inside[1]:.2f}  "
+                f"evidence {evidence:.2f} ± {post.log_evidence_sd:.2f}  "
+                f"effective draws {post.effective_sample_size:.1f}  MAP {beside:.1f}  {seconds:.0f} s",
                 flush=True,
             )
         mean = np.mean(rows, axis=0)
         print(
-            f"{name}: RMSE {mean[0]:.3f}  log density {mean[1]:.1f}  in 50 % {mean[2]:.2f}  "
-            f"in 90 % {mean[3]:.2f}  MAP {mean[4]:.1f}"
+            f"{label}: RMSE {mean[0]:.3f}  log density {mean[1]:.1f}  a row {mean[5]:.3f}  in 50 % {mean[2]:.2f}  "
+            f"in 90 % {mean[3]:.2f}  evidence {mean[6]:.2f}  MAP {mean[4]:.1f}"
         )
 
 

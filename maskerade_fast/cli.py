@@ -21,6 +21,7 @@ import numpy as np
 from ._checks import Array, generator
 from .errors import BackendUnavailableError, DataError
 from .io import read_csv, write_predictions
+from .trend import TRENDS
 
 if TYPE_CHECKING:
     from .posterior import Posterior
@@ -71,6 +72,7 @@ def _fit(options: argparse.Namespace) -> int:
         y[train],
         budget=options.budget if options.minutes is None else None,
         time_budget=None if options.minutes is None else 60.0 * options.minutes,
+        trend=options.trend,
         device=options.device,
         seed=options.seed,
         progress=not options.quiet and sys.stderr.isatty(),
@@ -262,6 +264,7 @@ def _parser() -> argparse.ArgumentParser:
     spent = fit.add_mutually_exclusive_group()
     spent.add_argument("--budget", metavar="N", type=int, default=500, help="likelihood evaluations (default 500)")
     spent.add_argument("--minutes", metavar="T", type=float, help="time instead of a number of evaluations")
+    fit.add_argument("--trend", choices=TRENDS, help="beside the process (default linear)")
     fit.add_argument("--seed", metavar="S", type=int, help="makes split and result repeatable")
     fit.add_argument(
         "--device", choices=("auto", "cpu", "gpu"), default="auto", help="default: the GPU where one can be used"

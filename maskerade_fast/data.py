@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array
-from .backends import array_namespace, on_their_device, to_device, to_device_of
+from ._checks import Array, float_array, one_of
+from .backends import array_namespace, on_their_device, to_device, to_device_of, to_host
 from .gmm import GMMBatch
+from .trend import TRENDS, trend_basis
 
 _LARGEST = 1e150  # squares of it and of its inverse are still normal float64
 
@@ -30,6 +32,8 @@ class RegressionData:
     X : array-like, shape (N, D) or (N,)
         A 1-D array is one column. float32 stays float32, other real types become float64.
     y : array-like, shape (N,)
+    trend : {"none", "constant", "linear"}
+        What the targets are modelled with beside the Gaussian process (`trend.trend_basis`).
 
     Raises
     ------
@@ -41,6 +45,7 @@ class RegressionData:
 
     X: Array
     y: Array
+    trend: str = "none"
 
     @on_their_device
     def __post_init__(self) -> None:
@@ -49,15 +54,31 @@ class RegressionData:
         if len(self.y) != len(self.X):
             raise ValueError(f"y: {len(self.y)} targets beside {len(self.X)} rows of X, expected as many")
         array_namespace(self.X, self.y)  # refuses a mixture of devices
+        one_of(self.trend, "trend", TRENDS)
 
     @classmethod
-    def from_arrays(cls, X: Any, y: Any) -> RegressionData:
+    def from_arrays(cls, X: Any, y: Any, trend: str = "none") -> RegressionData:
         """The same as the constructor, for array-likes of any type."""
-        return cls(X, y)
+        return cls(X, y, trend)
 
     def to(self, device: str) -> RegressionData:
         """The same data on "cpu" or "gpu"."""
-        return RegressionData(to_device(self.X, device), to_device(self.y, device))
+        return RegressionData(to_device(self.X, device), to_device(self.y, device), self.trend)
+
+    @cached_property
+    def basis(self) -> Array | None:
+        """Basis functions of the trend at X, shape (N, q); None without a trend."""
+        return self.basis_at(self.X)
+
+    @on_their_device
+    def basis_at(self, X: Array) -> Array | None:
+        """Basis functions of the trend at any points (M, D) in the units of this X: (M, q), or None."""
+        if self.trend == "none":
+            return None
+        window = input_window(to_host(self.X))
+        x_min, x_range = (to_device_of(X, edge) for edge in window)
+        rms = float((self.y.astype(np.float64) ** 2).mean()) ** 0.5
+        return trend_basis(self.trend, (X.astype(np.float64) - x_min) / x_range, rms if rms > 0.0 else 1.0)
 
     @property
     def n_points(self) -> int:
@@ -118,7 +139,7 @@ class Standardiser:
 
     def to_unit(self, data: RegressionData) -> RegressionData:
         """The same data as x̃ and ỹ."""
-        return RegressionData(self.X_to_unit(data.X), self.y_to_unit(data.y))
+        return RegressionData(self.X_to_unit(data.X), self.y_to_unit(data.y), data.trend)
 
     @on_their_device
     def X_to_unit(self, X: Array) -> Array:

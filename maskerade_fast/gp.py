@@ -9,7 +9,7 @@ from ._checks import Array, one_of
 from .backends import array_namespace, get_backend, on_their_device
 from .gmm import GMMBatch
 from .gram import checked_points, is_by_point
-from .likelihood import checked_problem
+from .likelihood import checked_basis, checked_problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +42,8 @@ def predict_gp(
     noise_variance: Any,
     X_new: Any,
     *,
+    basis: Any = None,
+    basis_new: Any = None,
     covariance: str = "diagonal",
     observed: bool = False,
     phase: str = "joint",
@@ -58,6 +60,8 @@ def predict_gp(
     y : array, shape (N,)
     noise_variance : scalar, (B,), (1, N), (B, N) or None
         Units of y squared; a 1-D array is one number a mixture. None: ``g.noise_variances``.
+    basis, basis_new : array, shape (N, q) and (M, q), optional
+        Functions of a trend at X and at X_new, as in `log_likelihood`; the trend is part of what is predicted.
     covariance : {"diagonal", "full"}
         Variances alone, in O(N) memory a test point, or all covariances too.
     observed : bool
@@ -74,7 +78,7 @@ def predict_gp(
     ------
     ValueError
         As `log_likelihood`; for noise by point with ``observed=True``, since the noise at a test point is
-        unknown.
+        unknown; for one basis without the other.
     TypeError
         For arrays that are not real numbers, or that live on different devices.
     MemoryError
@@ -96,7 +100,14 @@ def predict_gp(
     X_new = checked_points(X_new, "X_new", g, allow_empty=True)
     if observed and is_by_point(noise_variance):
         raise ValueError("noise_variance: one number a point with observed=True, expected a scalar or (B,)")
-    xb = get_backend(g.weights, X, y, noise, X_new)
+    if (basis is None) != (basis_new is None):
+        given, missing = ("basis", "basis_new") if basis_new is None else ("basis_new", "basis")
+        raise ValueError(f"{missing}: None beside {given}, expected both or neither")
+    if basis is not None:
+        basis, basis_new = checked_basis(basis, "basis", len(X)), checked_basis(basis_new, "basis_new", len(X_new))
+        if basis.shape[1] != basis_new.shape[1]:
+            raise ValueError(f"basis_new: {basis_new.shape[1]} columns, expected {basis.shape[1]} as basis has")
+    xb = get_backend(g.weights, X, y, noise, X_new, basis, basis_new)
     mean, variance, matrix, info = xb.predict_gp(
         g.offsets,
         g.weights,
@@ -106,6 +117,8 @@ def predict_gp(
         y,
         noise,
         X_new,
+        basis=basis,
+        basis_new=basis_new,
         per_axis=phase == "per_axis",
         full=full,
         jitter=float(jitter),

@@ -1,4 +1,7 @@
-"""Batched Gaussian log-likelihoods of spectral mixtures: y ~ N(0, K(X, X) + noise), docs/mathematics.md section 1."""
+"""Batched Gaussian log-likelihoods of spectral mixtures: y ~ N(0, K(X, X) + noise), docs/mathematics.md section 1.
+
+With a trend y ~ N(0, K(X, X) + V V' + noise), V its basis functions (section 10).
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,7 @@ def log_likelihood(
     y: Any,
     noise_variance: Any = None,
     *,
+    basis: Any = None,
     phase: str = "joint",
     jitter: float = 0.0,
     grad: bool = False,
@@ -57,6 +61,9 @@ def log_likelihood(
         Targets of a zero-mean process.
     noise_variance : scalar, (B,), (1, N) or (B, N), optional
         Units of y squared; a 1-D array is one number a mixture. None: ``g.noise_variances``.
+    basis : array, shape (N, q), optional
+        Functions of a trend at the rows of X, each times the prior standard deviation of its coefficient; units of y.
+        The coefficients are marginalised: the covariance gains ``basis @ basis.T``. None: no trend.
     phase : {"joint", "per_axis"}
         As in `gram`.
     jitter : float
@@ -77,7 +84,7 @@ def log_likelihood(
     Raises
     ------
     ValueError
-        If X has no rows, or its shape does not fit g or y; for NaN or infinity; for noise that is negative,
+        If X has no rows, or its shape does not fit g, y or basis; for NaN or infinity; for noise that is negative,
         of another shape, or not given anywhere; for negative jitter.
     TypeError
         For arrays that are not real numbers, or that live on different devices.
@@ -97,7 +104,8 @@ def log_likelihood(
     Oracle: ``tests/oracle.py::log_likelihood``.
     """
     X, y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
-    xb = get_backend(g.weights, X, y, noise)
+    basis = None if basis is None else checked_basis(basis, "basis", len(X))
+    xb = get_backend(g.weights, X, y, noise, basis)
     value, info, shift, parts = xb.log_likelihood(
         g.offsets,
         g.weights,
@@ -106,6 +114,7 @@ def log_likelihood(
         X,
         y,
         noise,
+        basis=basis,
         per_axis=phase == "per_axis",
         jitter=float(jitter),
         grad=bool(grad),
@@ -137,3 +146,16 @@ def checked_problem(
     noise = checked_noise(noise_variance, g, len(X))
     warn_if_collapsed(seen, "X")
     return X, y, noise, limit
+
+
+def checked_basis(value: Any, name: str, n_points: int) -> Array:
+    """Functions of a trend as a float array with a row a point, small enough to be squared."""
+    basis = float_array(value, name, ndim=2, allow="any")
+    seen = seen_by_host(basis)
+    check_finite(seen, name)
+    if len(basis) != n_points:
+        raise ValueError(f"{name}: shape {basis.shape}, expected ({n_points}, q), a row for each point")
+    largest = float(abs(seen).max()) if basis.size else 0.0
+    if largest > WIDEST:
+        raise ValueError(f"{name}: entries up to {largest:g}, expected at most {WIDEST:g}; rescale")
+    return basis

@@ -30,7 +30,7 @@ from .surrogate import Surrogate
 
 _PRUNED_MASS = 1e-4  # of the predictive mixture
 _JOINT_BYTES = 256 * 2**20  # of covariances of new points at a time
-_ARCHIVE_KIND, _ARCHIVE_VERSION = "posterior", 1
+_ARCHIVE_KIND, _ARCHIVE_VERSION = "posterior", 2
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,11 @@ class Posterior:
         return self.standardiser.mixtures_from_unit(self.mixtures_standardised.to("cpu"))
 
     @property
+    def trend(self) -> str:
+        """What the data are modelled with beside the Gaussian process: "none", "constant" or "linear"."""
+        return self.data_standardised.trend
+
+    @property
     def device(self) -> str:
         """Where predictions are computed: "cpu" or "gpu"."""
         return "gpu" if is_cupy(self.mixtures_standardised.weights) else "cpu"
@@ -287,7 +292,10 @@ class Posterior:
         return float(np.logaddexp.reduce(logs)) + self.standardiser.log_density_shift(len(y_new))
 
     def kernel(self, lags: Any) -> Band:
-        """The kernel at `lags`, shape (L,) for D = 1 or (L, D), under the posterior; units of y squared."""
+        """The kernel at `lags`, shape (L,) for D = 1 or (L, D), under the posterior; units of y squared.
+
+        Of the process alone, without the trend.
+        """
         given = lags = float_array(lags, "lags", ndim=(1, 2), dtype=np.float64)
         lags = to_host(lags)
         lags = lags[:, None] if lags.ndim == 1 else lags
@@ -327,6 +335,7 @@ class Posterior:
         arrays: dict[str, Any] = {
             "X": to_host(self.data_standardised.X),
             "y": to_host(self.data_standardised.y),
+            "trend": np.array(self.trend),
             "history": np.array([_row_values(row) for row in self.history]).reshape(-1, len(fields(HistoryRow))),
             "warnings": np.array(self.warnings, dtype=np.str_),
         }
@@ -357,7 +366,9 @@ class Posterior:
         """Predictions of the data, in standardised units, by each of some mixtures."""
         data = self.data_standardised
         points = to_device_of(data.X, self.standardiser.X_to_unit(X_new))
-        return predict_gp(self.mixtures_standardised[rows], data.X, data.y, None, points, **options)
+        g = self.mixtures_standardised[rows]
+        functions = data.basis_at(points)
+        return predict_gp(g, data.X, data.y, None, points, basis=data.basis, basis_new=functions, **options)
 
     def _points(self, X_new: Any) -> Array:
         points = float_array(X_new, "X_new", ndim=(1, 2), dtype=np.float64)
@@ -402,10 +413,11 @@ def load(path: str | os.PathLike[str]) -> Posterior:
         If the file is not such a file, is truncated, or was written by a newer version.
     """
     arrays = load_arrays(path, kind=_ARCHIVE_KIND, version=_ARCHIVE_VERSION)
+    trend = str(arrays.pop("trend", "none"))  # files of layout 1 have none
     try:
         values: dict[str, Any] = {name: array if array.ndim else float(array) for name, array in arrays.items()}
         return Posterior(
-            data_standardised=RegressionData.from_arrays(values["X"], values["y"]),
+            data_standardised=RegressionData.from_arrays(values["X"], values["y"], trend),
             standardiser=_part(Standardiser, "standardiser", values),
             mixtures_standardised=_part(GMMBatch, "mixtures", values),
             nodes_standardised=_part(GMMBatch, "nodes", values),

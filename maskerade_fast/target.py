@@ -42,14 +42,16 @@ class Target:
 
     def values(self, mixtures: GMMBatch) -> Array:
         """Log-likelihoods, shape (B,)."""
-        values: Array = to_host(log_likelihood(mixtures.to(self.device), self.data.X, self.data.y).value)
+        values: Array = to_host(
+            log_likelihood(mixtures.to(self.device), self.data.X, self.data.y, basis=self.data.basis).value
+        )
         self._count(values, 1)
         return values
 
     def log_posteriors(self, latent: Latent) -> tuple[Array, list[Array]]:
         """Log likelihood + log N(ξ; 0, I) but for its constant, shape (B,), and the gradient in ξ of each."""
         mixtures = self.latent_map.forward(latent)
-        result = log_likelihood(mixtures.to(self.device), self.data.X, self.data.y, grad=True)
+        result = log_likelihood(mixtures.to(self.device), self.data.X, self.data.y, basis=self.data.basis, grad=True)
         values = to_host(result.value)
         self._count(values, GRADIENT_COST)
         assert result.grad is not None

@@ -95,24 +95,45 @@ def noise_table(noise_variance: Any, B: int, N: int) -> Array:
     return np.array(np.broadcast_to(noise[:, None] if noise.ndim == 1 else noise, (B, N)))
 
 
-def log_likelihood(mixtures: Batch, X: ArrayLike, y: ArrayLike, noise_variance: Any, phase: str = "joint") -> Array:
+def products(left: ArrayLike | None, right: ArrayLike | None) -> Any:
+    """Inner products of the rows of two bases (N, q) and (M, q): what a trend adds to a covariance (N, M)."""
+    if left is None or right is None:
+        return 0.0
+    left, right = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    return np.array([[sum(a * b for a, b in zip(u, v, strict=True)) for v in right] for u in left])
+
+
+def log_likelihood(
+    mixtures: Batch,
+    X: ArrayLike,
+    y: ArrayLike,
+    noise_variance: Any,
+    phase: str = "joint",
+    basis: ArrayLike | None = None,
+) -> Array:
     """L = -1/2 y' C^-1 y - sum log diag chol(C) - N/2 log 2 pi, shape (B,)."""
     y = np.asarray(y, dtype=np.float64)
     values = np.zeros(len(mixtures))
-    for b, C in enumerate(gram(mixtures, X, noise_variance=noise_variance, phase=phase)):
+    for b, K in enumerate(gram(mixtures, X, noise_variance=noise_variance, phase=phase)):
+        C = K + products(basis, basis)
         values[b] = normal_log_density(y, np.zeros(len(y)), C)
     return values
 
 
 def log_likelihood_gradient(
-    mixtures: Batch, X: ArrayLike, y: ArrayLike, noise_variance: Any, phase: str = "joint"
+    mixtures: Batch,
+    X: ArrayLike,
+    y: ArrayLike,
+    noise_variance: Any,
+    phase: str = "joint",
+    basis: ArrayLike | None = None,
 ) -> tuple[Array, Array, Array, Array]:
     """Gradient of each L in its weights (J,), means (J, D), scales (J, D) and in each point's noise (B, N).
 
     Sum the last over the points where the noise is one number a mixture.
     """
     points, y = _points(X), np.asarray(y, dtype=np.float64)
-    covariances = gram(mixtures, X, noise_variance=noise_variance, phase=phase)
+    covariances = gram(mixtures, X, noise_variance=noise_variance, phase=phase) + products(basis, basis)
     d_weights, d_means, d_scales = [], [], []
     d_noise = np.zeros((len(mixtures), len(points)))
     for b, mixture in enumerate(mixtures):
@@ -145,12 +166,14 @@ def predict_gp(
     *,
     observed: bool = False,
     phase: str = "joint",
+    basis: ArrayLike | None = None,
+    basis_new: ArrayLike | None = None,
 ) -> tuple[Array, Array]:
     """Means (B, M) and covariances (B, M, M) at `X_new`; `observed` adds one noise variance a mixture."""
     y = np.asarray(y, dtype=np.float64)
-    C = gram(mixtures, X, noise_variance=noise_variance, phase=phase)
-    cross = gram(mixtures, X, X_new, phase=phase)
-    prior = gram(mixtures, X_new, phase=phase)
+    C = gram(mixtures, X, noise_variance=noise_variance, phase=phase) + products(basis, basis)
+    cross = gram(mixtures, X, X_new, phase=phase) + products(basis, basis_new)
+    prior = gram(mixtures, X_new, phase=phase) + products(basis_new, basis_new)
     noise = noise_table(noise_variance, len(mixtures), len(y))
     means, covariances = np.zeros(cross.shape[::2]), np.zeros(prior.shape)
     for b in range(len(mixtures)):

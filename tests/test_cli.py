@@ -79,6 +79,14 @@ def test_same_seed_same_numbers(capsys: pytest.CaptureFixture[str], data: Path) 
     assert first == second
 
 
+def test_trend(capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.npz"
+    assert run(capsys, "fit", data, "--trend", "linear", "--save", model, *FAST)[0] == 0
+    assert maskerade_fast.load(model).trend == "linear"
+    with pytest.raises(SystemExit, match="2"):
+        run(capsys, "fit", data, "--trend", "cubic")
+
+
 def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str], data: Path) -> None:
     assert run(capsys, "fit", data, "--quiet", *FAST) == (0, "", "")
 

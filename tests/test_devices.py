@@ -338,7 +338,7 @@ def test_small_steps_of_a_search_stay_on_the_host(
     for pairs in (mf.acquisition._HOST_PAIRS, 0):
         monkeypatch.setattr(mf.acquisition, "_HOST_PAIRS", pairs)
         before = len(emulated.state.launches), emulated.state.synchronised
-        runs.append(mf.marginalise(X, Y, device="gpu", acquisition=acquisition, **RUN))
+        runs.append(mf.marginalise(X, Y, device="gpu", acquisition=acquisition, trend="none", **RUN))
         launches.append(len(emulated.state.launches) - before[0])
         waits.append(emulated.state.synchronised - before[1])
     assert launches[0] <= 60
@@ -359,12 +359,13 @@ def test_the_default_run(emulated: Any) -> None:
     np.testing.assert_allclose(gpu.predict(X).mean, host.predict(X).mean, atol=1e-4)
 
 
-def test_marginalise(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("trend", ["none", "linear"])
+def test_marginalise(emulated: Any, monkeypatch: pytest.MonkeyPatch, trend: str) -> None:
     """The same run on both devices, steps of the search too; what is shown is NumPy's either way."""
     monkeypatch.setattr(mf.acquisition, "_HOST_PAIRS", 0)
-    host = mf.marginalise(X, Y, device="cpu", **RUN)
+    host = mf.marginalise(X, Y, device="cpu", trend=trend, **RUN)
     assert emulated.state.launches == []
-    gpu = mf.marginalise(X, Y, device="gpu", **RUN)
+    gpu = mf.marginalise(X, Y, device="gpu", trend=trend, **RUN)
     assert {"likelihood_shared_f64", "pairwise_f64", "product_f64", "pulls_f64"} <= set(emulated.state.launches)
     assert (host.device, gpu.device) == ("cpu", "gpu")
     assert backends.is_cupy(gpu.data_standardised.X)

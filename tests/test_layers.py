@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / ROOT
 ROWS: list[list[str]] = [
     ["errors", "_checks", "_memory"],
     ["backends._blas", "backends", "backends.cpu.", "backends.gpu."],
-    ["gmm", "data", "latent", "prior", "student", "relabelling", "measure", "warping", "optimize", "archive"],
+    ["gmm", "trend", "data", "latent", "prior", "student", "relabelling", "measure", "warping", "optimize", "archive"],
     ["distances", "hyperkernel", "gram", "likelihood", "gp"],
     ["surrogate", "integrals", "acquisition", "target", "modes", "proposals", "importance", "prediction", "posterior"],
     ["sampling", "quadrature", "io", "plotting", "cli"],

@@ -1,4 +1,7 @@
-"""The covariance C_b of one mixture, Gram matrix plus noise, built and factored in a worker's buffers.
+"""The covariance C_b of one mixture, Gram matrix plus noise and trend, built and factored in a worker's buffers.
+
+A trend is V V' for basis functions V' (q, N): `gram_rows` adds its entries, and the noise table that is given here
+holds its diagonal already (`gram.noise_with_basis`).
 
 Likelihood and prediction both start here: by one thread for each mixture (`factor_mixture`), or by all threads together
 where there are fewer mixtures than threads or the matrix is large (`factor_shared`), with the same bits.
@@ -52,6 +55,7 @@ def factor_shared(
     noise: Array,
     jitter: float,
     n_phases: int,
+    basis: Array,
     work: Workspace,
     threads: int,
 ) -> tuple[int, float]:
@@ -66,7 +70,7 @@ def factor_shared(
 
     def rows(start: int, stop: int) -> None:
         mixture = (n, first, weights, work.rates)
-        gram_rows(start, stop, 1, *mixture, x, *tables, x, *tables, n_phases, work.matrix)
+        gram_rows(start, stop, 1, *mixture, x, *tables, x, *tables, n_phases, basis, basis, work.matrix)
 
     info, shift = 0, 0.0
     for attempt in range(RETRIES + 1):
@@ -96,6 +100,7 @@ def factor_mixture(
     noise: Array,
     jitter: float,
     n_phases: int,
+    basis: Array,
     rates: Array,
     cosines: Array,
     sines: Array,
@@ -112,7 +117,7 @@ def factor_mixture(
         used = shift_of(attempt, jitter, mean_diagonal)
         gram_rows(
             np.int64(0), n_points, np.int64(1), n, first, weights, rates, x, cosines, sines, x, cosines, sines,
-            n_phases, matrix,
+            n_phases, basis, basis, matrix,
         )  # fmt: skip
         code = factor_once(b, k0, used, noise, blas, matrix)
         if code == 0 or jitter == 0.0:

@@ -20,7 +20,16 @@ from ._covariance import Workspace, factor_mixture, factor_shared, share_matrice
 from ._lapack import addresses, solve_rows, solve_vector, subtract_squares
 from ._math import dot
 from ._parallel import n_threads, parallel_for, single_threaded_blas
-from .gram import fill_tables, gram_rows, mirror, native, points_by_axis, total_weight
+from .gram import (
+    basis_by_function,
+    fill_tables,
+    gram_rows,
+    mirror,
+    native,
+    noise_with_basis,
+    points_by_axis,
+    total_weight,
+)
 from .likelihood import BLOCKS_STAGE, FACTOR_STAGE, FINISH_STAGE, VALUE_STAGE
 
 __all__ = ["predict_gp"]
@@ -64,6 +73,8 @@ def predict_block(
     high_new: Array,
     low_new: Array,
     n_phases: int,
+    basis: Array,
+    basis_new: Array,
     largest: float,
     matrix: Array,
     rates: Array,
@@ -91,13 +102,16 @@ def predict_block(
     fill_tables(first, n, means, block_high, block_low, n_phases, cos_new, sin_new)
     gram_rows(
         np.int64(0), stop - start, np.int64(0), n, first, weights, rates, block_x, cos_new, sin_new, x, cosines,
-        sines, n_phases, rows,
+        sines, n_phases, np.ascontiguousarray(basis_new[:, start:stop]), basis, rows,
     )  # fmt: skip
     solve_rows(blas, False, n_points, stop - start, matrix.ctypes.data, n_points, rows.ctypes.data, n_points)
     prior = total_weight(first, n, weights)
     for r in range(stop - start):
         mean[b, start + r] = dot(rows[r], z, n_points)
-        variance[b, start + r] = latent_variance(blas, prior, rows[r], matrix, largest, scratch)
+        own = prior
+        for c in range(basis_new.shape[0]):
+            own += basis_new[c, start + r] * basis_new[c, start + r]
+        variance[b, start + r] = latent_variance(blas, own, rows[r], matrix, largest, scratch)
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
@@ -111,6 +125,7 @@ def finish_covariance(
     high_new: Array,
     low_new: Array,
     n_phases: int,
+    basis_new: Array,
     rates: Array,
     solved: Array,
     variance: Array,
@@ -126,7 +141,7 @@ def finish_covariance(
     fill_tables(first, n, means, high_new, low_new, n_phases, cosines, sines)
     gram_rows(
         np.int64(0), n_new, np.int64(1), n, first, weights, rates, x_new, cosines, sines, x_new, cosines, sines,
-        n_phases, out,
+        n_phases, basis_new, basis_new, out,
     )  # fmt: skip
     for i in range(n_new):
         out[i, i] = 0.0
@@ -159,6 +174,8 @@ def _predictions(
     x_new: Array,
     high_new: Array,
     low_new: Array,
+    basis: Array,
+    basis_new: Array,
     full: bool,
     largest_noise: Array,
     matrix: Array,
@@ -181,7 +198,7 @@ def _predictions(
     for b in range(start, stop):
         if stages & FACTOR_STAGE:
             info[b], shift[b] = factor_mixture(
-                b, blas, offsets, weights, means, scales, x, high, low, noise, jitter, n_phases,
+                b, blas, offsets, weights, means, scales, x, high, low, noise, jitter, n_phases, basis,
                 rates, cosines, sines, matrix,
             )  # fmt: skip
         if info[b] != 0:
@@ -193,13 +210,13 @@ def _predictions(
             largest = k0 + largest_noise[b] + shift[b]
             for block in range(part_start, part_stop):
                 predict_block(
-                    b, block, blas, offsets, weights, means, x, x_new, high_new, low_new, n_phases, largest, matrix,
-                    rates, cosines, sines, z, solved, block * POINTS if full else 0, mean, variance,
+                    b, block, blas, offsets, weights, means, x, x_new, high_new, low_new, n_phases, basis, basis_new,
+                    largest, matrix, rates, cosines, sines, z, solved, block * POINTS if full else 0, mean, variance,
                 )  # fmt: skip
         if stages & FINISH_STAGE:
             finish_covariance(
-                b, blas, offsets, weights, means, x_new, high_new, low_new, n_phases, rates, solved, variance,
-                covariance,
+                b, blas, offsets, weights, means, x_new, high_new, low_new, n_phases, basis_new, rates, solved,
+                variance, covariance,
             )  # fmt: skip
 
 
@@ -213,6 +230,8 @@ def predict_gp(
     noise: Array,
     X_new: Array,
     *,
+    basis: Array | None = None,
+    basis_new: Array | None = None,
     per_axis: bool,
     full: bool,
     jitter: float,
@@ -226,6 +245,8 @@ def predict_gp(
     X, y : arrays, shape (N, D) and (N,); N >= 1
     noise : array, shape (B or 1, N or 1)
     X_new : array, shape (M, D)
+    basis, basis_new : arrays, shape (N, q) and (M, q), or None
+        Of the trend, as in `log_likelihood`; it belongs to the latent function.
     per_axis : bool
         Product over axes of cosines in place of the cosine of the sum.
     full : bool
@@ -257,7 +278,8 @@ def predict_gp(
     if n_mixtures:
         points, new = points_by_axis(X, X[0]), points_by_axis(X_new, X[0])
         mixtures = (offsets, native(weights), native(means), native(scales))
-        targets, noise = native(y), native(noise)
+        functions, new_functions = basis_by_function(basis), basis_by_function(basis_new)
+        targets, noise = native(y), noise_with_basis(noise, functions)
         n_phases = n_dims if per_axis else 1
         blas = addresses()
         sizes = (int(np.diff(offsets).max()), n_points, n_dims, n_phases)
@@ -277,7 +299,8 @@ def predict_gp(
         last = FINISH_STAGE if full and n_new else 0  # LAPACK's kin refuse matrices without rows
 
         def run(w: Workspace, solved: Array, start: int, stop: int, stages: int, i: int, j: int) -> None:
-            problem = (blas, *mixtures, *points, targets, noise, jitter, n_phases, *new, full, largest_noise)
+            data = (*mixtures, *points, targets, noise, jitter, n_phases)
+            problem = (blas, *data, *new, functions, new_functions, full, largest_noise)
             buffers = (w.matrix, w.rates, w.cosines, w.sines, w.vector, solved)
             outputs = (mean, variance, covariance, info, shift)
             _predictions(start, stop, stages, i, j, *problem, *buffers, *outputs)
@@ -291,7 +314,7 @@ def predict_gp(
 
         def shared(b: int) -> None:
             w, solved = spaces[0]
-            info[b], shift[b] = factor_shared(b, blas, mixtures, points, noise, jitter, n_phases, w, threads)
+            info[b], shift[b] = factor_shared(b, blas, mixtures, points, noise, jitter, n_phases, functions, w, threads)
             run(w, solved, b, b + 1, VALUE_STAGE, 0, 0)
 
             def blocks(i: int, j: int) -> None:

@@ -121,11 +121,15 @@ def gram_rows(
     cos_y: Array,
     sin_y: Array,
     n_phases: int,
+    basis_x: Array,
+    basis_y: Array,
     out: Array,
 ) -> None:
-    """k(x_i - y_j) for rows i of ``row_start : row_stop`` into ``out[i, j]``.
+    """k(x_i - y_j), plus the product of the columns i and j of the bases, for rows i of ``row_start : row_stop`` into
+    ``out[i, j]``.
 
-    With `triangle` (1, else 0) only j < i. x (D, N) and y (D, M); tables as `fill_tables` made them.
+    With `triangle` (1, else 0) only j < i. x (D, N) and y (D, M); tables as `fill_tables` made them; basis_x (q, N) and
+    basis_y (q, M), q = 0 for none.
     """
     n_dims, n_columns = y.shape
     n_rows = n * n_phases
@@ -170,6 +174,11 @@ def gram_rows(
                         wave[k] *= fma(c_i, cosines[k], s_i * sines[k])
                 for k in range(padded):
                     total[k] = fma(exp_neg(argument[k]), wave[k], total[k])
+            for c in range(basis_x.shape[0]):
+                v_i = basis_x[c, i]
+                functions = basis_y[c, start : start + width]
+                for k in range(width):
+                    total[k] = fma(v_i, functions[k], total[k])
             target = out[i, start : start + width]
             for k in range(width):
                 target[k] = total[k]
@@ -212,6 +221,7 @@ def _gram_items(
     low_y: Array,
     triangle: int,
     n_phases: int,
+    no_basis: Array,
     out: Array,
 ) -> None:
     """Items ``start : stop``: blocks of `rows` rows of the matrices, numbered through the batch."""
@@ -241,7 +251,10 @@ def _gram_items(
             loaded = b
         i0 = (item - b * per_matrix) * rows
         i1 = min(i0 + rows, n_points)
-        gram_rows(i0, i1, triangle, n, first, weights, rates, x, cos_x, sin_x, y, cos_y, sin_y, n_phases, out[b])
+        gram_rows(
+            i0, i1, triangle, n, first, weights, rates, x, cos_x, sin_x, y, cos_y, sin_y, n_phases, no_basis, no_basis,
+            out[b],
+        )  # fmt: skip
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -273,6 +286,16 @@ def points_by_axis(X: Array, origin: Array) -> tuple[Array, Array, Array]:
     back = high - x  # Knuth's two-sum: high + low = x - reference without error
     low = (x - (high - back)) - (reference + back)
     return x, high, native(low)
+
+
+def basis_by_function(basis: Array | None) -> Array:
+    """Basis functions at N points (N, q) as (q, N); none as (0, 0)."""
+    return np.empty((0, 0)) if basis is None else native(basis.T)
+
+
+def noise_with_basis(noise: Array, basis: Array) -> Array:
+    """The noise table with what the basis (q, N) adds to the diagonal."""
+    return native(noise + np.sum(basis * basis, axis=0)) if len(basis) else native(noise)
 
 
 def gram(
@@ -334,6 +357,7 @@ def gram(
             *y,
             triangle,
             n_phases,
+            np.empty((0, 0)),
             out,
         )
 

@@ -18,7 +18,7 @@ from ._covariance import Workspace, factor_mixture, factor_shared, share_matrice
 from ._lapack import addresses, solve_vector
 from ._likelihood_gradients import BLOCK, finish_gradient, gradient_block
 from ._parallel import n_threads, parallel_for, single_threaded_blas
-from .gram import native, points_by_axis
+from .gram import basis_by_function, native, noise_with_basis, points_by_axis
 
 __all__ = ["log_likelihood"]
 
@@ -36,6 +36,7 @@ def log_likelihood(
     y: Array,
     noise: Array,
     *,
+    basis: Array | None = None,
     per_axis: bool,
     jitter: float,
     grad: bool,
@@ -48,6 +49,8 @@ def log_likelihood(
     offsets, weights, means, scales : arrays of a GMMBatch: (B + 1,), (J,), (J, D), (J, D)
     X, y : arrays, shape (N, D) and (N,); N >= 1
     noise : array, shape (B or 1, N or 1)
+    basis : array, shape (N, q), or None
+        Of the trend: each covariance gains ``basis @ basis.T``.
     per_axis : bool
         Product over axes of cosines in place of the cosine of the sum.
     jitter : float
@@ -82,7 +85,8 @@ def log_likelihood(
         return result()
     points = points_by_axis(X, X[0])
     mixtures = (offsets, native(weights), native(means), native(scales))
-    targets, noise = native(y), native(noise)
+    functions = basis_by_function(basis)
+    targets, noise = native(y), noise_with_basis(noise, functions)
     n_phases = n_dims if per_axis else 1
     blas = addresses()
     n_max = int(np.diff(offsets).max())
@@ -102,7 +106,7 @@ def log_likelihood(
 
     def run(space: Any, start: int, stop: int, stages: int, part_start: int, part_stop: int) -> None:
         w, sums, diagonal = space
-        problem = (blas, *mixtures, *points, targets, noise, jitter, n_phases)
+        problem = (blas, *mixtures, *points, targets, noise, jitter, n_phases, functions)
         buffers = (w.matrix, w.rates, w.cosines, w.sines, w.vector, sums, diagonal)
         _likelihoods(start, stop, stages, part_start, part_stop, *problem, *buffers, *outputs)
 
@@ -115,7 +119,9 @@ def log_likelihood(
 
     def shared(b: int) -> None:
         space = spaces[0]
-        info[b], shift[b] = factor_shared(b, blas, mixtures, points, noise, jitter, n_phases, space[0], threads)
+        info[b], shift[b] = factor_shared(
+            b, blas, mixtures, points, noise, jitter, n_phases, functions, space[0], threads
+        )
         run(space, b, b + 1, stages & (VALUE_STAGE | ALPHA_STAGE), 0, 0)
         if grad:
             parallel_for(lambda i, j: run(space, b, b + 1, BLOCKS_STAGE, i, j), n_blocks, 1, threads=threads)
@@ -150,6 +156,7 @@ def _likelihoods(
     noise: Array,
     jitter: float,
     n_phases: int,
+    basis: Array,
     matrix: Array,
     rates: Array,
     cosines: Array,
@@ -174,7 +181,7 @@ def _likelihoods(
         n = offsets[b + 1] - offsets[b]
         if stages & FACTOR_STAGE:
             info[b], shift[b] = factor_mixture(
-                b, blas, offsets, weights, means, scales, x, high, low, noise, jitter, n_phases,
+                b, blas, offsets, weights, means, scales, x, high, low, noise, jitter, n_phases, basis,
                 rates, cosines, sines, matrix,
             )  # fmt: skip
         if stages & VALUE_STAGE:

@@ -29,6 +29,8 @@ class Mixtures(NamedTuple):
     means: Array
     scales: Array
     per_axis: bool
+    basis: Array | None = None
+    """Of a trend, (pairs, 2, N): each mixture's last components, whose cosines and sines in the tables these are."""
 
     @property
     def n_phases(self) -> int:
@@ -42,6 +44,50 @@ def mixtures_of(offsets: Array, weights: Array, means: Array, scales: Array, per
     """The arrays of a GMMBatch as the kernels read them."""
     edges = np.asarray(to_host(offsets), dtype=np.int64)
     return Mixtures(native(offsets, np.int64), edges, native(weights), native(means), native(scales), per_axis)
+
+
+def with_basis(mixtures: Mixtures, noise: Array, basis: Array | None) -> tuple[Mixtures, Array]:
+    """Mixtures and noise table whose covariances have the term V V' more, V the `basis` (N, q).
+
+    To the kernels, V V' is components of weight 1, mean 0 and scale 0, hence of envelope 1, in whose tables two basis
+    functions stand in place of cosine and sine: they know of no trend. Its diagonal goes to the noise; k(0) is to be
+    taken from the mixtures as they were.
+    """
+    if basis is None or not basis.shape[1]:
+        return mixtures, noise
+    basis = native(basis)
+    n_mixtures, (n_points, n_functions) = len(mixtures.edges) - 1, basis.shape
+    pairs = -(-n_functions // 2)
+    functions: Array = cupy.zeros((2 * pairs, n_points))
+    functions[:n_functions] = basis.T
+    edges = mixtures.edges + pairs * np.arange(n_mixtures + 1)
+    own = cupy.asarray(own_components(edges, pairs))
+
+    def widened(given: Array, value: float) -> Array:
+        wide: Array = cupy.full((int(edges[-1]), *given.shape[1:]), value)
+        wide[own] = given
+        return wide
+
+    weights, means, scales = widened(mixtures.weights, 1.0), widened(mixtures.means, 0.0), widened(mixtures.scales, 0.0)
+    table = functions.reshape(pairs, 2, n_points)
+    noise = native(noise + (basis * basis).sum(axis=1)[None, :])
+    offsets = native(edges, np.int64)
+    return Mixtures(offsets, edges, weights, means, scales, mixtures.per_axis, table), noise
+
+
+def own_components(edges: Any, pairs: int) -> Any:
+    """Numbers of the components that are no pair of basis functions, for offsets that count both; on the host."""
+    sizes = np.diff(edges) - pairs
+    return np.arange(int(sizes.sum())) + pairs * np.repeat(np.arange(len(sizes)), sizes)
+
+
+def without_basis(mixtures: Mixtures, gradients: list[Array], noise_columns: int) -> list[Array]:
+    """Gradients in weights, means, scales and noise without those in the pairs of `with_basis`."""
+    if mixtures.basis is None:
+        return gradients
+    own = cupy.asarray(own_components(mixtures.edges, len(mixtures.basis)))
+    noise = gradients[3] if noise_columns > 1 else gradients[3].sum(axis=1, keepdims=True)
+    return [*(gradient[own] for gradient in gradients[:3]), noise]
 
 
 def native(array: Any, dtype: Any = np.float64) -> Array:
@@ -72,6 +118,11 @@ def phase_tables(mixtures: Mixtures, points: Array, origin: Array, start: int, s
     if blocks:
         args = (mixtures.means, points, origin, tables, *sizes)
         mixtures.kernel("gram", "phase_tables_f64")((blocks,), (BLOCK,), args)
+    if mixtures.basis is not None:
+        pairs = len(mixtures.basis)
+        components = (mixtures.edges[start + 1 : stop + 1] - first)[:, None] + np.arange(-pairs, 0)
+        rows = cupy.asarray(components * mixtures.n_phases)  # the other axes' phases stay at cosine 1 and sine 0
+        tables.reshape(-1, 2, n_points)[:, :, : mixtures.basis.shape[2]][rows] = mixtures.basis
     return tables
 
 

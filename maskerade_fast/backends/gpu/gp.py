@@ -37,7 +37,7 @@ class _Chunk(NamedTuple):
     mixtures: Mixtures
     factors: Array
     levels: Array
-    """Largest noise plus diagonal shift of each, (B,)."""
+    """Largest noise and trend plus diagonal shift of each, (B,)."""
 
 
 def predict_gp(
@@ -50,6 +50,8 @@ def predict_gp(
     noise: Array,
     X_new: Array,
     *,
+    basis: Array | None = None,
+    basis_new: Array | None = None,
     per_axis: bool,
     full: bool,
     jitter: float,
@@ -63,6 +65,8 @@ def predict_gp(
     X, y : arrays, shape (N, D) and (N,); N >= 1
     noise : array, shape (B or 1, N or 1)
     X_new : array, shape (M, D)
+    basis, basis_new : arrays, shape (N, q) and (M, q), or None
+        Of the trend, as in `log_likelihood`; it belongs to the latent function.
     per_axis : bool
         Product over axes of cosines in place of the cosine of the sum.
     full : bool
@@ -93,25 +97,31 @@ def predict_gp(
         info: Array = cupy.zeros(n_mixtures, dtype=np.int32)
         mixtures = mixtures_of(offsets, weights, means, scales, per_axis)
         X, y, noise, X_new = (native(a) for a in (X, y, noise, X_new))
-        height, width = _shape_of_chunks(n_mixtures, n_points, n_new, full, max_bytes)
+        height, width = _shape_of_chunks(n_mixtures, n_points, n_new, full, max_bytes, trend=basis is not None)
+        V, V_new = (native(a) if a is not None else None for a in (basis, basis_new))
         for start, stop in _spans(n_mixtures, height):
-            chunk, info[start:stop] = _factored(mixtures, X, noise, start, stop, jitter)
+            chunk, info[start:stop] = _factored(mixtures, X, noise, V, start, stop, jitter)
             for first, last in _spans(n_new, width):
                 results = (mean[start:stop], variance[start:stop])
                 own = covariance[start:stop] if covariance is not None else None
-                _predict(chunk, X, y, X_new, first, last, *results, own)
+                _predict(chunk, X, y, X_new, V, V_new, first, last, *results, own)
         info[(info == 0) & cupy.isnan(variance).any(axis=1)] = -1
         mean, variance = (a.astype(dtype, copy=False) for a in (mean, variance))
         return mean, variance, covariance.astype(dtype, copy=False) if covariance is not None else None, info
 
 
-def _factored(mixtures: Mixtures, X: Array, noise: Array, start: int, stop: int, jitter: float) -> tuple[_Chunk, Array]:
+def _factored(
+    mixtures: Mixtures, X: Array, noise: Array, basis: Array | None, start: int, stop: int, jitter: float
+) -> tuple[_Chunk, Array]:
     """Factors of the mixtures ``start : stop``, and their info."""
     first, last = int(mixtures.edges[start]), int(mixtures.edges[stop])
     weights, means, scales = (a[first:last] for a in (mixtures.weights, mixtures.means, mixtures.scales))
     part = mixtures_of(mixtures.edges[start : stop + 1] - first, weights, means, scales, mixtures.per_axis)
     rows = noise[start:stop] if len(noise) > 1 else noise
     matrices = gram(part.edges, part.weights, part.means, part.scales, X, None, rows, per_axis=part.per_axis)
+    if basis is not None:
+        matrices += _outer(basis, basis)
+        rows = rows + (basis * basis).sum(axis=1)
     factors, info, shift = cholesky(matrices, jitter)
     return _Chunk(part, factors, cupy.ascontiguousarray(rows.max(axis=1) + shift)), info
 
@@ -121,6 +131,8 @@ def _predict(
     X: Array,
     y: Array,
     X_new: Array,
+    basis: Array | None,
+    basis_new: Array | None,
     first: int,
     last: int,
     mean: Array,
@@ -133,14 +145,21 @@ def _predict(
     batch = (part.edges, part.weights, part.means, part.scales)
     points, nothing = X_new[first:last], cupy.zeros((1, 1))
     cross = gram(*batch, X, points, nothing, per_axis=part.per_axis)
+    functions = basis_new[first:last] if basis_new is not None else None
+    if basis is not None and functions is not None:
+        cross += _outer(basis, functions)
     tiles = -(-n_new // _POINTS)
     whitened = cupy.empty((size, tiles, n_points))
     sizes = tuple(np.int64(n) for n in (n_points, n_new, len(X_new), first))
     components = (part.offsets, part.weights)
     args = (chunk.factors, y, *components, cross, whitened, mean, variance, *sizes)
     load("gp", "gp_solve_f64")((size * tiles,), (_BLOCK,), args)
+    if functions is not None:
+        variance[:, first:last] += (functions * functions).sum(axis=1)
     if covariance is not None:
         covariance[...] = gram(*batch, points, None, nothing, per_axis=part.per_axis)
+        if functions is not None:
+            covariance += _outer(functions, functions)
         side = -(-n_new // _TILE)
         squares = size * (side * (side + 1) // 2)
         args = (cross, covariance, np.int64(n_points), np.int64(n_new))
@@ -152,13 +171,24 @@ def _predict(
         covariance[:, diagonal, diagonal] = variance
 
 
-def _shape_of_chunks(n_mixtures: int, n_points: int, n_new: int, full: bool, max_bytes: int | None) -> tuple[int, int]:
+def _outer(left: Array, right: Array) -> Array:
+    """``left @ right.T``, each entry summed in order, whatever the others are: a library's product would not be."""
+    product: Array = left[:, :1] * right[:, 0]
+    for column in range(1, left.shape[1]):
+        product += left[:, column : column + 1] * right[:, column]
+    return product
+
+
+def _shape_of_chunks(
+    n_mixtures: int, n_points: int, n_new: int, full: bool, max_bytes: int | None, *, trend: bool
+) -> tuple[int, int]:
     """Mixtures and test points of a chunk: as many of both as fit, and rather more points than mixtures."""
     bound, account = bound_of(max_bytes)
 
     def needed(width: int) -> int:  # a matrix, its factor, two in the making, and columns with their whitened targets
         columns = n_points * (width + -(-width // _POINTS))
-        return 8 * (4 * padded(n_points) ** 2 + columns + (n_new**2 if full else 0))
+        outer = 2 * max(n_points**2, n_points * width, n_new**2 if full else 0) if trend else 0  # a product in work
+        return 8 * (4 * padded(n_points) ** 2 + columns + outer + (n_new**2 if full else 0))
 
     least = n_new if full else min(n_new, _COLUMNS)
     if n_mixtures and needed(least) > bound:
@@ -169,7 +199,7 @@ def _shape_of_chunks(n_mixtures: int, n_points: int, n_new: int, full: bool, max
     if needed(n_new) <= bound:
         return max(1, min(n_mixtures, bound // needed(n_new))), max(n_new, 1)
     rest = bound - needed(0)
-    return 1, max(least, rest // (8 * n_points) * _POINTS // (_POINTS + 1) - 1)
+    return 1, max(least, rest // ((24 if trend else 8) * n_points) * _POINTS // (_POINTS + 1) - 1)
 
 
 def _spans(n: int, step: int) -> Iterator[tuple[int, int]]:

@@ -30,6 +30,8 @@ from ._mixtures import (
     phase_tables,
     points_by_axis,
     tile_defines,
+    with_basis,
+    without_basis,
 )
 
 __all__ = ["log_likelihood"]
@@ -109,6 +111,7 @@ def log_likelihood(
     y: Array,
     noise: Array,
     *,
+    basis: Array | None = None,
     per_axis: bool,
     jitter: float,
     grad: bool,
@@ -121,6 +124,8 @@ def log_likelihood(
     offsets, weights, means, scales : arrays of a GMMBatch: (B + 1,), (J,), (J, D), (J, D)
     X, y : arrays, shape (N, D) and (N,); N >= 1
     noise : array, shape (B or 1, N or 1)
+    basis : array, shape (N, q), or None
+        Of the trend: each covariance gains ``basis @ basis.T``.
     per_axis : bool
         Product over axes of cosines in place of the cosine of the sum.
     jitter : float
@@ -143,6 +148,7 @@ def log_likelihood(
         limits = regimes_of(device_limits().shared_bytes, X.shape[1], grad)
         return likelihoods(
             *(offsets, weights, means, scales, X, y, noise),
+            basis=basis,
             per_axis=per_axis,
             jitter=jitter,
             grad=grad,
@@ -160,6 +166,7 @@ def likelihoods(
     y: Array,
     noise: Array,
     *,
+    basis: Array | None = None,
     per_axis: bool,
     jitter: float,
     grad: bool,
@@ -169,8 +176,11 @@ def likelihoods(
     """`log_likelihood` with regimes of the caller's choice."""
     n_mixtures, n_points = len(offsets) - 1, len(X)
     dtype = np.result_type(weights.dtype, X.dtype, y.dtype)
-    noise = native(noise)
-    shapes = [weights.shape, means.shape, scales.shape, (n_mixtures, noise.shape[1])]
+    noise_columns = noise.shape[1]
+    plain = mixtures_of(offsets, weights, means, scales, per_axis)
+    mixtures, noise = with_basis(plain, native(noise), basis)
+    parts = (mixtures.weights, mixtures.means, mixtures.scales)
+    shapes = [*(part.shape for part in parts), (n_mixtures, noise.shape[1])]
     results = Results(
         cupy.empty(n_mixtures),
         cupy.zeros(n_mixtures, dtype=np.int32),
@@ -178,8 +188,7 @@ def likelihoods(
         [cupy.zeros(shape if grad else (1,)) for shape in shapes],
     )
     if n_mixtures:
-        mixtures = mixtures_of(offsets, weights, means, scales, per_axis)
-        levels = diagonal_levels(mixtures, noise)
+        levels = diagonal_levels(plain, noise)
         points = points_by_axis(X)
         if n_points % TILE:
             points = cupy.pad(points, ((0, 0), (0, -n_points % TILE)), mode="edge")
@@ -191,7 +200,8 @@ def likelihoods(
         bound = checked_bound(each + largest * per_component, max_bytes, what)
         for start, stop in chunks(mixtures.edges, each, per_component, bound):
             run(problem, limits, start, stop, results)
-    cast = [a.astype(dtype, copy=False) for a in (results.value, results.shift, *results.gradients)]
+    gradients = without_basis(mixtures, results.gradients, noise_columns) if grad else []
+    cast = [a.astype(dtype, copy=False) for a in (results.value, results.shift, *gradients)]
     return cast[0], results.info, cast[1], cast[2:] if grad else None
 
 
