@@ -11,6 +11,7 @@ from typing import Any
 
 import numba
 import numpy as np
+import peers
 import problems
 import pytest
 
@@ -64,6 +65,7 @@ def test_energy(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
 
 
 @pytest.mark.benchmark(group="energy distance")
+@pytest.mark.peer("NumPy")
 @PAIRS
 def test_energy_numpy(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
     a, b = two_batches(B_a, B_b, D)
@@ -72,6 +74,18 @@ def test_energy_numpy(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
 
 
 @pytest.mark.benchmark(group="energy distance")
+@pytest.mark.peer("JAX")
+@peers.needs("jax")
+@PAIRS
+def test_energy_jax(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
+    a, b = two_batches(B_a, B_b, D)
+    call = peers.jax_energy(problems.padded(a), problems.padded(b))
+    call()
+    np.testing.assert_allclose(benchmark.pedantic(call, rounds=3), energy_distance(a, b), atol=1e-13)
+
+
+@pytest.mark.benchmark(group="energy distance")
+@pytest.mark.peer("floor: sqrt")
 @PAIRS
 def test_energy_floor(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
     x = np.linspace(0.0, 1.0, 1000)
@@ -86,7 +100,7 @@ def test_energy_floor(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
     benchmark(parallel_for, block, items, 500)
 
 
-@pytest.mark.benchmark(group="energy distance")
+@pytest.mark.benchmark(group="energy distance of one batch")
 @PAIRS
 def test_energy_of_one_batch(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
     a = problems.random_mixtures(B_a, D, seed=1)
@@ -95,7 +109,7 @@ def test_energy_of_one_batch(benchmark: Any, B_a: int, B_b: int, D: int) -> None
     np.testing.assert_allclose(E, energy_distance(a, a), atol=1e-13)
 
 
-@pytest.mark.benchmark(group="energy distance")
+@pytest.mark.benchmark(group="energy distance, reflected")
 @PAIRS
 def test_energy_reflected(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
     a, b = two_batches(B_a, B_b, D)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import problems
 import pytest
 
 import maskerade_fast as mf
@@ -29,20 +30,21 @@ def test_airline(benchmark: Any, acquisition: str) -> None:
     benchmark.extra_info["log_evidence"] = post.log_evidence
 
 
-@pytest.mark.benchmark(group="acquisition step: h = 200, m = 5000, batch of 20")
-def test_acquisition_step(benchmark: Any) -> None:
+@pytest.mark.benchmark(group="acquisition step")
+@pytest.mark.parametrize(("h", "m", "batch"), [problems.ACQUISITION])
+def test_acquisition_step(benchmark: Any, h: int, m: int, batch: int) -> None:
     rng = np.random.default_rng(0)
     measure = mf.PriorMeasure(mf.Prior.paper(np.linspace(0, 1, 144)))
-    nodes = measure.draw(5000, rng)
-    g = measure.candidates(200, rng).mixtures
+    nodes = measure.draw(m, rng)
+    g = measure.candidates(h, rng).mixtures
     s = mf.Surrogate.fit(g, -0.02 * np.add.reduceat(g.weights * g.means[:, 0], g.offsets[:-1]) ** 2)
     e = mf.integrate(s, nodes.mixtures, nodes.weights)
-    step = ("information", s, e, measure, 20)
+    step = ("information", s, e, measure, batch)
     propose(*step, np.random.default_rng(1))
     proposal = benchmark(lambda: propose(*step, np.random.default_rng(1)))
-    assert len(proposal.mixtures) == 20
+    assert len(proposal.mixtures) == batch
     gain = mf.mutual_information(s, e, proposal.mixtures, batch=True)
-    assert gain > mf.mutual_information(s, e, measure.candidates(20, rng).mixtures, batch=True)
+    assert gain > mf.mutual_information(s, e, measure.candidates(batch, rng).mixtures, batch=True)
 
 
 @pytest.mark.benchmark(group="first fit of a process, to its first evidence")

@@ -1,4 +1,4 @@
-"""Batched log-likelihoods against a loop of a NumPy Gram (broadcast differences, exp, cos) and SciPy's Cholesky."""
+"""Batched log-likelihoods: ours, a NumPy and SciPy loop, GPyTorch, scikit-learn, JAX, and the floor of LAPACK."""
 
 from __future__ import annotations
 
@@ -9,71 +9,123 @@ import time
 from typing import Any
 
 import numpy as np
+import peers
+import problems
 import pytest
-import scipy.linalg
 
-from maskerade_fast.gmm import GMMBatch
+from maskerade_fast.backends.cpu import cholesky
 from maskerade_fast.likelihood import log_likelihood
 
-NOISE = 0.01
-SIZES = pytest.mark.parametrize(
-    ("n_points", "n_mixtures", "n", "n_dims"), [(144, 100, 5, 1), (500, 20, 5, 1), (1503, 4, 5, 5)]
-)
+SIZES = pytest.mark.parametrize(("n_points", "n_mixtures", "n", "n_dims"), problems.LIKELIHOODS)
+NOISE = problems.NOISE
 
 
-def problem(n_points: int, n_mixtures: int, n: int, n_dims: int) -> tuple[GMMBatch, Any, Any]:
-    rng = np.random.default_rng(0)
-    parts = [
-        (rng.dirichlet(np.ones(n)), 5 * rng.normal(size=(n, n_dims)), rng.lognormal(size=(n, n_dims)))
-        for _ in range(n_mixtures)
-    ]
-    return GMMBatch.from_list(parts), rng.uniform(size=(n_points, n_dims)), rng.normal(size=n_points)
+def checked(values: Any, g: Any, X: Any, y: Any) -> None:
+    np.testing.assert_allclose(values, log_likelihood(g, X, y, NOISE).value, rtol=1e-9)
 
 
-def numpy_gram(w: Any, m: Any, s: Any, X: Any) -> Any:
-    """One Gram matrix the plain way; a component at a time, as (n, N, N) arrays are slower."""
-    lags = X[:, None] - X[None]
-    K = np.zeros(lags.shape[:2])
-    for q in range(len(w)):
-        K += w[q] * np.exp(-2 * np.pi**2 * lags**2 @ s[q] ** 2) * np.cos(2 * np.pi * lags @ m[q])
-    return K
-
-
-def numpy_scipy_loop(g: GMMBatch, X: Any, y: Any) -> Any:
-    values = []
-    for mixture in g:
-        C = numpy_gram(mixture.weights, mixture.means, mixture.scales, X)
-        C[np.diag_indices(len(X))] += NOISE
-        L = scipy.linalg.cholesky(C, lower=True, overwrite_a=True, check_finite=False)
-        z = scipy.linalg.solve_triangular(L, y, lower=True, check_finite=False)
-        values.append(-0.5 * z @ z - np.log(np.diag(L)).sum() - 0.5 * len(y) * np.log(2 * np.pi))
-    return np.array(values)
+def checked_products(values: Any, g: Any, X: Any, y: Any) -> None:
+    """GPyTorch's kernel is ours in one dimension only."""
+    expected = peers.scipy_loop(g[:1], X, y, peers.numpy_products)()
+    np.testing.assert_allclose(values[:1], expected, rtol=1e-7)
 
 
 @pytest.mark.benchmark(group="log-likelihood")
 @SIZES
 def test_log_likelihood(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
-    g, X, y = problem(n_points, n_mixtures, n, n_dims)
+    g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
     log_likelihood(g, X, y, NOISE)
     result = benchmark(log_likelihood, g, X, y, NOISE)
-    np.testing.assert_allclose(result.value[:2], numpy_scipy_loop(g[:2], X, y), rtol=1e-9)
+    np.testing.assert_allclose(result.value[:2], peers.scipy_loop(g[:2], X, y)(), rtol=1e-9)
 
 
 @pytest.mark.benchmark(group="log-likelihood")
-@SIZES
-def test_log_likelihood_with_gradient(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
-    g, X, y = problem(n_points, n_mixtures, n, n_dims)
-    log_likelihood(g, X, y, NOISE, grad=True)
-    result = benchmark.pedantic(log_likelihood, (g, X, y, NOISE), {"grad": True}, rounds=5)
-    assert np.isfinite(result.grad.means).all()
-
-
-@pytest.mark.benchmark(group="log-likelihood")
+@pytest.mark.peer("NumPy, SciPy")
 @SIZES
 def test_log_likelihood_numpy_scipy(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
-    g, X, y = problem(n_points, n_mixtures, n, n_dims)
-    values = benchmark.pedantic(numpy_scipy_loop, (g, X, y), rounds=3)
-    assert np.isfinite(values).all()
+    g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
+    checked(benchmark.pedantic(peers.scipy_loop(g, X, y), rounds=2), g, X, y)
+
+
+@pytest.mark.benchmark(group="log-likelihood")
+@pytest.mark.peer("GPyTorch")
+@peers.needs("torch", "gpytorch")
+@SIZES
+def test_log_likelihood_gpytorch(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
+    g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
+    call = peers.gpytorch_likelihood(g, X, y)
+    call()
+    checked_products(benchmark.pedantic(call, rounds=2), g, X, y)
+
+
+@pytest.mark.benchmark(group="log-likelihood")
+@pytest.mark.peer("scikit-learn")
+@peers.needs("sklearn")
+@SIZES
+def test_log_likelihood_sklearn(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
+    g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
+    call = peers.sklearn_likelihood(g, X, y)
+    call()
+    checked(benchmark.pedantic(call, rounds=2), g, X, y)
+
+
+@pytest.mark.benchmark(group="log-likelihood")
+@pytest.mark.peer("JAX")
+@peers.needs("jax")
+@SIZES
+def test_log_likelihood_jax(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
+    g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
+    call = peers.jax_likelihood(g, X, y)
+    call()
+    checked(benchmark.pedantic(call, rounds=2), g, X, y)
+
+
+@pytest.mark.benchmark(group="log-likelihood")
+@pytest.mark.peer("floor: DPOTRF")
+@SIZES
+def test_log_likelihood_floor(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
+    """Factorisations alone, by LAPACK on one thread a matrix: its own threads do not pay at these sizes."""
+    C = np.eye(n_points) + 1.0 / n_points
+    matrices = np.repeat(C[None], n_mixtures, axis=0)
+    cholesky(matrices)
+    factors = benchmark.pedantic(cholesky, (matrices,), rounds=3)[0]
+    np.testing.assert_allclose(np.tril(factors[0]) @ np.tril(factors[0]).T, C, atol=1e-13)
+
+
+@pytest.mark.benchmark(group="log-likelihood with gradient")
+@SIZES
+def test_gradient(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
+    g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
+    log_likelihood(g, X, y, NOISE, grad=True)
+    result = benchmark.pedantic(log_likelihood, (g, X, y, NOISE), {"grad": True}, rounds=3)
+    checked(result.value, g, X, y)
+    alone = log_likelihood(g[0], X, y, NOISE, grad=True)
+    np.testing.assert_array_equal(result.grad.means[:n], alone.grad.means)
+
+
+@pytest.mark.benchmark(group="log-likelihood with gradient")
+@pytest.mark.peer("GPyTorch")
+@peers.needs("torch", "gpytorch")
+@SIZES
+def test_gradient_gpytorch(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
+    g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
+    call = peers.gpytorch_likelihood(g, X, y, grad=True)
+    call()
+    checked_products(benchmark.pedantic(call, rounds=2), g, X, y)
+
+
+@pytest.mark.benchmark(group="log-likelihood with gradient")
+@pytest.mark.peer("JAX")
+@peers.needs("jax")
+@SIZES
+def test_gradient_jax(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
+    g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
+    call = peers.jax_likelihood(g, X, y, grad=True)
+    call()
+    value, _, d_means, _ = benchmark.pedantic(call, rounds=2)
+    checked(value, g, X, y)
+    ours = log_likelihood(g, X, y, NOISE, grad=True).grad
+    np.testing.assert_allclose(d_means.reshape(ours.means.shape), ours.means, atol=1e-7 * abs(ours.means).max())
 
 
 @pytest.mark.benchmark(group="cold start of the log-likelihood")

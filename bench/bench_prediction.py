@@ -6,12 +6,13 @@ import tracemalloc
 from typing import Any
 
 import numpy as np
+import problems
 import pytest
 from scipy.special import ndtr
 
 from maskerade_fast import combine_gaussians, combine_gaussians_joint
 
-SIZES = pytest.mark.parametrize(("h", "n_points"), [(100, 150), (300, 150)])
+SIZES = pytest.mark.parametrize(("h", "n_points"), problems.PAIRS_OF_PREDICTIONS)
 
 
 def problem(h: int, n_points: int) -> tuple[Any, Any, Any]:
@@ -44,6 +45,7 @@ def test_moments(benchmark: Any, h: int, n_points: int) -> None:
 
 
 @pytest.mark.benchmark(group="predictive moments")
+@pytest.mark.peer("NumPy")
 @SIZES
 def test_moments_numpy(benchmark: Any, h: int, n_points: int) -> None:
     arguments = problem(h, n_points)
@@ -90,7 +92,7 @@ def test_sample(benchmark: Any, h: int, n_points: int) -> None:
 
 
 @pytest.mark.benchmark(group="joint predictive density")
-@pytest.mark.parametrize(("h", "n_points"), [(100, 15), (100, 150)])
+@pytest.mark.parametrize(("h", "n_points"), problems.JOINT_PREDICTIONS)
 def test_joint(benchmark: Any, h: int, n_points: int) -> None:
     W, means, _ = problem(h, n_points)
     roots = np.random.default_rng(1).normal(size=(h, n_points, n_points))

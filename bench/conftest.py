@@ -13,13 +13,19 @@ from typing import Any
 import pytest
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "peer(name): the same operation by another library, or the floor of it")
+
+
 @pytest.fixture(autouse=True)
 def extra_info(request: pytest.FixtureRequest) -> None:
     """Fill `extra_info`; dtype is that of the parameter of this name, float64 where there is none."""
     if "benchmark" in request.fixturenames:
         parameters = getattr(getattr(request.node, "callspec", None), "params", {})
         dtype = str(parameters.get("dtype", "float64"))
-        request.getfixturevalue("benchmark").extra_info.update(surroundings(), dtype=dtype)
+        mark = request.node.get_closest_marker("peer")
+        who = mark.args[0] if mark else "ours"
+        request.getfixturevalue("benchmark").extra_info.update(surroundings(), dtype=dtype, who=who)
 
 
 @functools.cache
@@ -29,10 +35,12 @@ def surroundings() -> dict[str, Any]:
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     packages = ("numpy", "scipy", "numba", "llvmlite", "maskerade_fast")
+    others = [p for p in ("torch", "gpytorch", "scikit-learn", "jax") if installed(p) != "source tree"]
     return {
         "device": f"{processor()}, {cores} cores",
         "threads": numba.get_num_threads(),
-        "versions": {"python": platform.python_version(), **{p: installed(p) for p in packages}},
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # of others, before anything is timed
+        "versions": {"python": platform.python_version(), **{p: installed(p) for p in (*packages, *others)}},
         "commit": commit(),
     }
 

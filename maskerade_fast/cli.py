@@ -10,7 +10,9 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -145,9 +147,16 @@ def _bench(options: argparse.Namespace) -> int:
         raise DataError(f"group {options.group!r}: no such benchmark, expected one of {groups}")
     if missing:
         raise DataError(f"{' and '.join(missing)} not installed: pip install 'maskerade_fast[test]'")
-    import pytest
-
-    return int(pytest.main(["-q", "-p", "no:cacheprovider", "-o", "python_files=bench_*.py", *map(str, files)]))
+    with tempfile.TemporaryDirectory() as scratch:
+        results = Path(scratch) / "results.json"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "python_files=bench_*.py"]
+        timing = ["--benchmark-quiet", "--benchmark-columns=median", f"--benchmark-json={results}"]
+        # pytest speaks on the error stream: what this command prints is the table, or the rows, and nothing else
+        code = subprocess.run([*command, *timing, *map(str, files)], stdout=sys.stderr.fileno(), check=False).returncode
+        if not results.is_file() or not results.read_text().strip():
+            raise DataError("no benchmark gave a result; what failed is said above")
+        table = [sys.executable, str(folder / "ratios.py"), str(results), *(["--json"] if options.json else [])]
+        return subprocess.run(table, check=False).returncode or code
 
 
 def _summary(post: Posterior, seconds: float) -> Iterable[str]:
@@ -287,4 +296,5 @@ def _parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="time this machine; needs the source tree")
     bench.set_defaults(run=_bench)
     bench.add_argument("group", metavar="GROUP", nargs="?", help="one file of bench/, e.g. prediction (default: all)")
+    bench.add_argument("--json", action="store_true", help="print rows for machines in place of the table of ratios")
     return parser

@@ -9,6 +9,7 @@ from ._checks import Array, one_of
 from .backends import array_namespace, get_backend, on_their_device
 from .gmm import GMMBatch
 from .gram import checked_points, is_by_point
+from .grid import on_grid
 from .likelihood import checked_basis, checked_problem
 
 
@@ -49,6 +50,7 @@ def predict_gp(
     phase: str = "joint",
     jitter: float = 0.0,
     max_bytes: int | None = None,
+    structure: str = "auto",
 ) -> GPPrediction:
     """Posterior mean and covariance at `X_new` of the process y ~ N(0, K(X, X) + noise), for every mixture of
     `g`.
@@ -66,8 +68,8 @@ def predict_gp(
         Variances alone, in O(N) memory a test point, or all covariances too.
     observed : bool
         Add the noise variance to the diagonal: predictions of observations, not of the latent function.
-    phase, jitter, max_bytes
-        As in `log_likelihood`; the results come on top of `max_bytes`.
+    phase, jitter, max_bytes, structure
+        As in `log_likelihood`; the results come on top of `max_bytes`. Only X need be a grid, not `X_new`.
 
     Returns
     -------
@@ -108,22 +110,14 @@ def predict_gp(
         if basis.shape[1] != basis_new.shape[1]:
             raise ValueError(f"basis_new: {basis_new.shape[1]} columns, expected {basis.shape[1]} as basis has")
     xb = get_backend(g.weights, X, y, noise, X_new, basis, basis_new)
-    mean, variance, matrix, info = xb.predict_gp(
-        g.offsets,
-        g.weights,
-        g.means,
-        g.scales,
-        X,
-        y,
-        noise,
-        X_new,
-        basis=basis,
-        basis_new=basis_new,
-        per_axis=phase == "per_axis",
-        full=full,
-        jitter=float(jitter),
-        max_bytes=limit,
-    )
+    batch = (g.offsets, g.weights, g.means, g.scales)
+    options = {"full": full, "jitter": float(jitter), "max_bytes": limit}
+    grid = on_grid(X, y, noise, structure, other=basis is not None)
+    if grid is not None:
+        mean, variance, matrix, info = xb.toeplitz_predict_gp(*batch, *grid, noise, X_new, **options)
+    else:
+        options |= {"basis": basis, "basis_new": basis_new, "per_axis": phase == "per_axis"}
+        mean, variance, matrix, info = xb.predict_gp(*batch, X, y, noise, X_new, **options)
     if observed:
         variance += noise
         if matrix is not None:

@@ -402,7 +402,9 @@ def _warm_up(device: str) -> None:
     g = post.mixtures_standardised[:2]
     for n_points in _WARM_UP_POINTS:
         points, targets = (to_device(a, device) for a in (np.linspace(0.0, 1.0, n_points), np.zeros(n_points)))
-        log_likelihood(g[0], points, targets)
+        log_likelihood(g[0], points, targets, structure="dense")
+    log_likelihood(g, X, y, grad=True, structure="toeplitz")
+    predict_gp(g, X, y, None, X[:2], structure="toeplitz")
     gaussian_mmd2_vjp(g, g, gaussian_mmd2(g, bandwidth=1.0), bandwidth=1.0)
     for phase in ("joint", "per_axis"):
         log_likelihood(g, X, y, grad=True, phase=phase)

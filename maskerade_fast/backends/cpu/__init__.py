@@ -10,6 +10,7 @@ from .gram import gram, gram_rows
 from .hyperkernel import covariance_from_distance, hyperkernel, hyperkernel_matvec
 from .likelihood import log_likelihood
 from .prediction import joint_pair_moments, pair_cdf, pair_draws, pair_log_density, pair_moments, pair_quantiles
+from .toeplitz import toeplitz_log_likelihood, toeplitz_predict_gp
 
 __all__ = [
     "cholesky",
@@ -28,6 +29,8 @@ __all__ = [
     "pairwise_distance_vjp",
     "predict_gp",
     "prepare_atoms",
+    "toeplitz_log_likelihood",
+    "toeplitz_predict_gp",
 ]
 
 # Kernels are compiled, or read from the disk cache, at their first call: until now nothing was.

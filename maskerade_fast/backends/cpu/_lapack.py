@@ -124,3 +124,15 @@ def subtract_product(
 ) -> None:
     """out -= V W^T with V (m, k), W (n, k) and out (m, n) stored by rows; V and W share a stride."""
     _call_gemm(blas[_DGEMM], (_T, _N, n, m, k, -1.0, right, stride, left, stride, 1.0, out, out_stride))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def solve_panel(blas: Any, n: int, k: int, columns: int, stride: int, rows: int, row_stride: int) -> None:
+    """Replace each of the `k` stored rows v (n,) by L^-1 v, L (n, n) stored by columns."""
+    _call_trsm(blas[_DTRSM], (_L, _L, _N, _N, n, k, 1.0, columns, stride, rows, row_stride))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def subtract_panel_product(blas: Any, m: int, n: int, k: int, left: int, right: int, stride: int, out: int) -> None:
+    """out -= V W with V (m, k), W (k, n) and out (m, n) stored by rows, all with one stride."""
+    _call_gemm(blas[_DGEMM], (_N, _N, n, m, k, -1.0, right, stride, left, stride, 1.0, out, stride))

@@ -1,0 +1,419 @@
+"""Log-likelihoods and predictions on regular 1-D grids, where a stationary covariance is Toeplitz (`_schur`).
+
+A likelihood takes O(N^2) time and O(N) memory, and N evaluations of the kernel in place of N^2 / 2. A prediction takes
+the factor's columns as they come, `PANEL` at a time, to the right-hand sides of a block of test points: the factor
+never exists whole, and variances come from triangular solves as on any other inputs. Each thread has mixtures, or
+blocks of test points, of its own: bits depend neither on threads nor on how a batch is cut.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ..._memory import workers_that_fit
+from ._lapack import addresses, solve_panel, subtract_panel_product
+from ._math import dot, exp_neg, fma
+from ._parallel import n_threads, parallel_for, single_threaded_blas
+from ._schur import STEPS, advance, diagonal_sums, schur, start_schur
+from .cholesky import RETRIES, shift_of
+from .gp import POINTS, finish_covariance
+from .gram import fill_rates, fill_tables, gram_rows, native, noise_at, points_by_axis, total_weight
+
+__all__ = ["toeplitz_log_likelihood", "toeplitz_predict_gp"]
+
+Array = NDArray[Any]
+
+PANEL = 4 * STEPS  # columns of the factor at a time: a product over fewer is bound by memory
+_EPS = 2.220446049250313e-16
+
+
+def lags_of(X: Array) -> Array:
+    """Lags of a sorted regular grid X (N, 1) from its first point, (1, N), each rounded twice; exact for integers."""
+    x = np.asarray(X[:, 0], dtype=np.float64)
+    return ((x[-1] - x[0]) * np.arange(len(x)) / max(len(x) - 1, 1))[None]  # type: ignore[no-any-return]
+
+
+def toeplitz_log_likelihood(
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    scales: Array,
+    X: Array,
+    y: Array,
+    noise: Array,
+    *,
+    jitter: float,
+    grad: bool,
+    max_bytes: int | None,
+) -> tuple[Array, Array, Array, list[Array] | None]:
+    """Log-likelihoods of a batch on a regular grid and their gradients, in float64 and in the inputs' type.
+
+    Parameters
+    ----------
+    offsets, weights, means, scales : arrays of a GMMBatch in one dimension: (B + 1,), (J,), (J, 1), (J, 1)
+    X, y : arrays, shape (N, 1) and (N,); X equally spaced and ascending, N >= 1
+    noise : array, shape (B or 1, 1)
+    jitter, grad, max_bytes
+        As in `log_likelihood`.
+
+    Returns
+    -------
+    value (B,), info (B,) int32, shift (B,) : arrays
+    gradients : None, or a list of d weights (J,), d means (J, 1), d scales (J, 1), d noise (B, 1)
+
+    Raises
+    ------
+    MemoryError
+        If one worker needs more than `max_bytes`.
+    """
+    n_mixtures, n_points = len(offsets) - 1, len(X)
+    dtype = np.result_type(weights, X, y)
+    value = np.empty(n_mixtures)
+    info = np.zeros(n_mixtures, dtype=np.int32)
+    shift = np.zeros(n_mixtures)
+    shapes = [weights.shape, means.shape, scales.shape, (n_mixtures, 1)]
+    gradients = [np.zeros(shape if grad else (0,) * len(shape)) for shape in shapes]
+    if n_mixtures:
+        lags = lags_of(X)
+        arguments = (offsets, native(weights), native(means), native(scales), lags, native(y), native(noise))
+        n_max = int(np.diff(offsets).max())
+        rows = (
+            4 + 2 * n_max + (5 if grad else 0)
+        )  # kernel, generators, targets, tables; q in front, sums, their scratch
+        what = f"working memory for one Toeplitz matrix of {n_points} points"
+        workers = workers_that_fit(min(n_threads(), n_mixtures), 8 * n_points * rows, max_bytes, what)
+
+        def across(start: int, stop: int) -> None:
+            _likelihoods(start, stop, *arguments, jitter, grad, value, info, shift, *gradients)
+
+        parallel_for(across, n_mixtures, max(1, n_mixtures // (16 * workers)), threads=workers)
+    cast = [a.astype(dtype, copy=False) for a in (value, shift, *gradients)]
+    return cast[0], info, cast[1], cast[2:] if grad else None
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def kernel_column(
+    b: int, offsets: Array, weights: Array, means: Array, scales: Array, lags: Array, tables: Array, column: Array
+) -> None:
+    """k(lags) of mixture b; row q of `tables` (2, n, N) keeps exp cos and exp sin of component q."""
+    first = offsets[b]
+    n = offsets[b + 1] - first
+    rates = np.empty((n, 1))
+    fill_rates(first, n, scales, rates)
+    fill_tables(first, n, means, lags, np.zeros_like(lags), 1, tables[0], tables[1])
+    for i in range(len(column)):
+        column[i] = 0.0
+    for q in range(n):
+        rate = rates[q, 0]
+        w = weights[first + q]
+        cosine = tables[0, q]
+        sine = tables[1, q]
+        for i in range(len(column)):
+            envelope = exp_neg(rate * (lags[0, i] * lags[0, i]))
+            cosine[i] *= envelope
+            sine[i] *= envelope
+            column[i] = fma(w, cosine[i], column[i])
+    column[0] = total_weight(first, n, weights)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _likelihoods(
+    start: int,
+    stop: int,
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    scales: Array,
+    lags: Array,
+    y: Array,
+    noise: Array,
+    jitter: float,
+    grad: bool,
+    value: Array,
+    info: Array,
+    shift: Array,
+    d_weights: Array,
+    d_means: Array,
+    d_scales: Array,
+    d_noise: Array,
+) -> None:
+    """Mixtures ``start : stop``, one after another on this thread."""
+    n_points = len(y)
+    n_max = 0
+    for b in range(start, stop):
+        n_max = max(n_max, offsets[b + 1] - offsets[b])
+    tables = np.empty((2, n_max, n_points))
+    column = np.empty(n_points)
+    p = np.empty(n_points)
+    q = np.empty(2 * n_points if grad else n_points)
+    alpha = np.empty(n_points)
+    sums = np.empty(n_points if grad else 0)
+    head = np.empty((3, STEPS))
+    out = np.empty((4, STEPS))
+    for b in range(start, stop):
+        kernel_column(b, offsets, weights, means, scales, lags, tables, column)
+        diagonal = column[0] + noise_at(noise, b, 0)
+        code, half, pivot = 0, 0.0, 0.0
+        for attempt in range(RETRIES + 1):
+            shift[b] = shift_of(attempt, jitter, diagonal)
+            start_schur(column, diagonal + shift[b], y, p, q, alpha)
+            code, half, pivot = schur(n_points * _EPS * (diagonal + shift[b]), grad, p, q, alpha, head, out)
+            if code == 0 or jitter == 0.0:
+                break
+        info[b] = code
+        if code != 0:
+            value[b] = -math.inf
+            shift[b] = 0.0
+        else:
+            value[b] = -half - 0.5 * n_points * math.log(2.0 * math.pi)
+        if not grad:
+            continue
+        if code == 0:
+            diagonal_sums(p, pivot, alpha, sums)
+        else:
+            sums[:] = math.nan
+        d_noise[b, 0] = sums[0]
+        for j in range(offsets[b], offsets[b + 1]):
+            cosine = tables[0, j - offsets[b]]
+            sine = tables[1, j - offsets[b]]
+            even, odd, square = 0.0, 0.0, 0.0
+            for d in range(1, n_points):
+                lag = lags[0, d]
+                wave = 2.0 * sums[d] * cosine[d]
+                even += wave
+                odd += 2.0 * sums[d] * sine[d] * lag
+                square += wave * lag * lag
+            d_weights[j] = even + sums[0]
+            d_means[j, 0] = -2.0 * math.pi * weights[j] * odd
+            d_scales[j, 0] = -4.0 * math.pi**2 * weights[j] * scales[j, 0] * square
+
+
+def toeplitz_predict_gp(
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    scales: Array,
+    X: Array,
+    y: Array,
+    noise: Array,
+    X_new: Array,
+    *,
+    full: bool,
+    jitter: float,
+    max_bytes: int | None,
+) -> tuple[Array, Array, Array | None, Array]:
+    """Latent predictions of a batch from data on a regular grid, in float64 and returned in the inputs' type.
+
+    Parameters
+    ----------
+    offsets, weights, means, scales : arrays of a GMMBatch in one dimension: (B + 1,), (J,), (J, 1), (J, 1)
+    X, y : arrays, shape (N, 1) and (N,); X equally spaced and ascending, N >= 1
+    noise : array, shape (B or 1, 1)
+    X_new : array, shape (M, 1)
+        Any points, also off the grid.
+    full, jitter, max_bytes
+        As in `predict_gp`.
+
+    Returns
+    -------
+    mean, variance : arrays, shape (B, M)
+    covariance : array, shape (B, M, M), or None
+    info : array of int32, shape (B,)
+
+    Raises
+    ------
+    MemoryError
+        If one worker needs more than `max_bytes`.
+    """
+    n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
+    dtype = np.result_type(weights, X, y, X_new)
+    mean = np.full((n_mixtures, n_new), np.nan)
+    variance = np.full((n_mixtures, n_new), np.nan)
+    covariance = np.full((n_mixtures, n_new, n_new) if full else (0, 0, 0), np.nan)
+    info = np.zeros(n_mixtures, dtype=np.int32)
+    if n_mixtures:
+        points, new = points_by_axis(X, X[0]), points_by_axis(X_new, X[0])
+        batch = (offsets, native(weights), native(means), native(scales))
+        problem = (lags_of(X), *points, native(y), native(noise), jitter, *new)
+        blas, threads = addresses(), n_threads()
+        n_max = int(np.diff(offsets).max())
+        n_blocks = max(1, -(-n_new // POINTS))
+        height = min(n_new, POINTS)
+        # a panel, a block's right-hand sides with tables, the mixture's tables, generators; all V' if `full`
+        each = 8 * n_points * (PANEL + height + 1 + 4 * n_max + 8) + 16 * n_max * height
+        if full:
+            each += 8 * n_points * n_new // min(threads, n_blocks)
+        what = (
+            f"working memory for one Toeplitz matrix of {n_points} points and {n_new if full else height} test points"
+        )
+        workers = workers_that_fit(min(threads, n_blocks * (1 if full else n_mixtures)), each, max_bytes, what)
+        nothing, solved = np.empty((0, n_points)), np.empty((n_new if full else 0, n_points))
+
+        def run(start: int, stop: int, kept: Array) -> None:
+            _prediction_blocks(start, stop, n_blocks, blas, *batch, *problem, kept, mean, variance, info)
+
+        def whole(b: int) -> None:
+            first = b * n_blocks
+            parallel_for(lambda i, j: run(first + i, first + j, solved), n_blocks, 1, threads=workers)
+            if info[b] == 0:
+                _finish(b, blas, *batch, *new, solved, variance, covariance)
+
+        with single_threaded_blas():
+            if full and n_new:
+                for b in range(n_mixtures):
+                    whole(b)
+            else:
+                parallel_for(lambda i, j: run(i, j, nothing), n_mixtures * n_blocks, 1, threads=workers)
+        info[(info == 0) & np.isnan(variance).any(axis=1)] = -1
+    results = [a.astype(dtype, copy=False) for a in (mean, variance, covariance)]
+    return results[0], results[1], results[2] if full else None, info
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def solve_streamed(
+    column: Array, diagonal: float, count: int, blas: Array, rows: Array, p: Array, q: Array, y: Array, panel: Array
+) -> int:
+    """Replace each of the first `count` rows r by L^-1 r, with columns of L as Schur's steps give them; gives info."""
+    n = len(column)
+    head = np.empty((3, STEPS))
+    out = np.empty((4, STEPS))
+    start_schur(column, diagonal, column, p, q, y)
+    bound = n * _EPS * diagonal
+    for first in range(0, n, PANEL):
+        stop = min(first + PANEL, n)
+        for t in range(first, stop, STEPS):
+            info = advance(t, bound, False, p, q, y, head, out, panel[t - first : t - first + STEPS])
+            if info != 0:
+                return info  # type: ignore[no-any-return]
+        width = stop - first
+        solve_panel(blas, width, count, panel[0, first:].ctypes.data, n, rows[0, first:].ctypes.data, n)
+        if stop < n:
+            subtract_panel_product(
+                blas, count, n - stop, width, rows[0, first:].ctypes.data, panel[0, stop:].ctypes.data, n,
+                rows[0, stop:].ctypes.data,
+            )  # fmt: skip
+    return 0
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def inverse_total(column: Array, diagonal: float, targets: Array) -> float:
+    """Sum of |C^-1 targets|."""
+    n = len(column)
+    p, q, y = np.empty(n), np.empty(2 * n), np.empty(n)
+    start_schur(column, diagonal, targets, p, q, y)
+    schur(n * _EPS * diagonal, True, p, q, y, np.empty((3, STEPS)), np.empty((4, STEPS)))
+    total = 0.0
+    for i in range(n):
+        total += abs(y[i])
+    return total
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _prediction_blocks(
+    start: int,
+    stop: int,
+    n_blocks: int,
+    blas: Array,
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    scales: Array,
+    lags: Array,
+    x: Array,
+    high: Array,
+    low: Array,
+    y: Array,
+    noise: Array,
+    jitter: float,
+    x_new: Array,
+    high_new: Array,
+    low_new: Array,
+    solved: Array,
+    mean: Array,
+    variance: Array,
+    info: Array,
+) -> None:
+    """Blocks of test points ``start : stop``, numbered through the batch; V' goes to `solved` (M, N) if it has rows."""
+    n_points, n_new = len(y), x_new.shape[1]
+    p, q, targets = np.empty(n_points), np.empty(n_points), np.empty(n_points)
+    column = np.empty(n_points)
+    panel = np.empty((PANEL, n_points))
+    rows = np.empty((min(POINTS, n_new) + 1, n_points))
+    for item in range(start, stop):
+        b = item // n_blocks
+        begin = (item - b * n_blocks) * POINTS
+        width = min(POINTS, n_new - begin)
+        first = offsets[b]
+        n = offsets[b + 1] - first
+        tables = np.empty((2, n, n_points))
+        kernel_column(b, offsets, weights, means, scales, lags, tables, column)
+        rates = np.empty((n, 1))
+        fill_rates(first, n, scales, rates)
+        fill_tables(first, n, means, high, low, 1, tables[0], tables[1])
+        new = np.ascontiguousarray(x_new[:, begin : begin + width])
+        new_high = np.ascontiguousarray(high_new[:, begin : begin + width])
+        new_low = np.ascontiguousarray(low_new[:, begin : begin + width])
+        new_tables = np.empty((2, n, width))
+        fill_tables(first, n, means, new_high, new_low, 1, new_tables[0], new_tables[1])
+        k0 = column[0]
+        diagonal = k0 + noise_at(noise, b, 0)
+        code, shift = 0, 0.0
+        for attempt in range(RETRIES + 1):
+            shift = shift_of(attempt, jitter, diagonal)
+            gram_rows(
+                np.int64(0), width, np.int64(0), n, first, weights, rates, new, new_tables[0], new_tables[1], x,
+                tables[0], tables[1], 1, rows,
+            )  # fmt: skip
+            for i in range(n_points):
+                rows[width, i] = y[i]
+            code = solve_streamed(column, diagonal + shift, width + 1, blas, rows, p, q, targets, panel)
+            if code == 0 or jitter == 0.0:
+                break
+        if begin == 0:
+            info[b] = code
+        if code != 0:
+            continue
+        for r in range(width):
+            mean[b, begin + r] = dot(rows[r], rows[width], n_points)
+            left = k0 - dot(rows[r], rows[r], n_points)
+            if left < 0.0:  # 0 where rounding explains it, else NaN, as `gp.latent_variance`
+                again = np.ascontiguousarray(new_tables[:, :, r : r + 1])
+                cross = panel[:1]
+                gram_rows(
+                    np.int64(0), np.int64(1), np.int64(0), n, first, weights, rates, new[:, r : r + 1].copy(),
+                    again[0], again[1], x, tables[0], tables[1], 1, cross,
+                )  # fmt: skip
+                total = 1.0 + inverse_total(column, diagonal + shift, cross[0])
+                left = 0.0 if -left <= 8.0 * n_points * _EPS * (diagonal + shift) * total * total else math.nan
+            variance[b, begin + r] = left
+            if solved.shape[0] > 0:
+                solved[begin + r] = rows[r]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _finish(
+    b: int,
+    blas: Array,
+    offsets: Array,
+    weights: Array,
+    means: Array,
+    scales: Array,
+    x_new: Array,
+    high_new: Array,
+    low_new: Array,
+    solved: Array,
+    variance: Array,
+    covariance: Array,
+) -> None:
+    """K(X*, X*) - V'V of mixture b."""
+    n = offsets[b + 1] - offsets[b]
+    rates = np.empty((n, 1))
+    fill_rates(offsets[b], n, scales, rates)
+    finish_covariance(
+        b, blas, offsets, weights, means, x_new, high_new, low_new, 1, rates, solved, variance, covariance
+    )  # fmt: skip

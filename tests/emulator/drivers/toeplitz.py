@@ -1,0 +1,23 @@
+"""Schur's algorithm on Toeplitz matrices: values, gradients, factors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import driver, same_as_cpu
+
+
+@driver("toeplitz.cu")
+def toeplitz() -> None:
+    """Two tiles of places in several sweeps; mixtures with two components, one of which is shifted."""
+    rng = np.random.default_rng(8)
+    n_points = 258
+    X, y = np.arange(n_points)[:, None] * 1.0, rng.normal(size=n_points)
+    batch = (np.array([0, 2, 3]), np.array([0.5, 0.7, 1.0]), np.array([[0.1], [0.3], [0.0]]))
+    scales = np.array([[0.05], [0.02], [0.0]])  # the last is a constant: rank 1
+    noise = np.array([[0.1], [0.0]])
+    options = {"jitter": 1e4, "max_bytes": None}
+    for grad in (False, True):
+        same_as_cpu("toeplitz_log_likelihood", *batch, scales, X, y, noise, grad=grad, **options)
+    X_new = np.array([[0.5], [n_points + 1.0]])
+    same_as_cpu("toeplitz_predict_gp", *batch, scales, X, y, noise, X_new, full=False, **options)
