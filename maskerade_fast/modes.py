@@ -80,7 +80,7 @@ def find_modes(target: Target, draws: list[Summit], budget: int, rng: np.random.
     curvatures = sum(curvature_cost(target.latent_map.dimension(n)) for n in sizes)
     many = target.latent_map.dimension(sizes[-1]) > _MANY
     reserve = min(curvatures, int((_RESERVE_OF_MANY if many else _RESERVE) * budget))
-    first = int(_FIRST_WAVE * (budget - reserve))
+    first = max(int(_FIRST_WAVE * (budget - reserve)), min(GRADIENT_COST * _FEWEST_STEPS, budget))
     summits = ascend(target, in_turn[: max(first // (GRADIENT_COST * _USUAL_STEPS), len(sizes))], first)
     best = {n: max((s for s in summits if s.size == n), key=lambda s: s.rank) for n in {s.size for s in summits}}
     left = end - target.cost - reserve
