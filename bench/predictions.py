@@ -40,15 +40,19 @@ def split(path: Path, seed: int, last: bool = False) -> tuple[np.ndarray, np.nda
     return train[:, :-1], train[:, -1], test[:, :-1], test[:, -1]
 
 
-def map_log_density(X: np.ndarray, y: np.ndarray, X_new: np.ndarray, y_new: np.ndarray, n: int, seed: int) -> float:
-    """Joint log density of standardised targets under the best of several ascents."""
-    data = RegressionData.from_arrays(X, y)
+def map_log_density(
+    X: np.ndarray, y: np.ndarray, X_new: np.ndarray, y_new: np.ndarray, n: int, seed: int, trend: str
+) -> float:
+    """Joint log density of standardised targets under the best of several ascents, with the same trend."""
+    data = RegressionData.from_arrays(X, y, trend)
     standardiser = Standardiser.from_data(data)
     scaled = standardiser.to_unit(data)
     target = Target(scaled, mf.Prior.from_data(X, max_components=n), "cpu")
     found = map_kernel(target, np.random.default_rng(seed))
     best = found.mixtures[int(np.argmax(found.weights))]
-    gp = mf.predict_gp(best, scaled.X, scaled.y, None, standardiser.X_to_unit(X_new), covariance="full", observed=True)
+    points = standardiser.X_to_unit(X_new)
+    bases = {"basis": scaled.basis, "basis_new": scaled.basis_at(points)}
+    gp = mf.predict_gp(best, scaled.X, scaled.y, None, points, covariance="full", observed=True, **bases)
     there = standardiser.y_to_unit(y_new)
     return float(multivariate_normal.logpdf(there, gp.mean[0], gp.covariance[0], allow_singular=True))
 
@@ -86,7 +90,9 @@ def main() -> None:
                 float(np.mean((y_new > p.quantile(0.5 - half)) & (y_new < p.quantile(0.5 + half))))
                 for half in (0.25, 0.45)
             ]
-            beside = map_log_density(X, y, X_new, y_new, options.components, seed) if options.map else np.nan
+            beside = (
+                map_log_density(X, y, X_new, y_new, options.components, seed, post.trend) if options.map else np.nan
+            )
             error = float(np.sqrt(np.mean((p.mean - y_new) ** 2)))
             rows.append((error, density, *inside, beside, a_row, evidence))
             print(

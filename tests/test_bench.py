@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,8 @@ def test_command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     small.mkdir()
     (small / "ratios.py").write_text((ROOT / "bench" / "ratios.py").read_text())
     (small / "bench_sums.py").write_text("def test_sum(benchmark):\n    assert benchmark(sum, [1, 2]) == 3\n")
+    for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+        monkeypatch.delenv(name)  # workers of pytest-xdist benchmark nothing
     monkeypatch.setattr("maskerade_fast.cli.__file__", str(tmp_path / "maskerade_fast" / "cli.py"))
     assert main(["bench", "sums", "--json"]) == 0
     rows = json.loads(capfd.readouterr().out)

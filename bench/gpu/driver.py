@@ -80,6 +80,11 @@ def walk(gpu: Any) -> None:
     mean, variance, _, _ = gpu.predict_gp(*batch, X, y, noise, X[:7], full=True, **way)
     finite(mean)
     assert bool((variance > 0).all())
+    grid = cupy.linspace(0.0, 1.0, 33)[:, None]  # Toeplitz: no phase, for there is one axis
+    *batch, _, y, noise = problem.door_arguments()
+    rest = {"jitter": 0.0, "max_bytes": None}
+    values, _, _, gradients = gpu.toeplitz_log_likelihood(*batch, grid, y, noise, grad=True, **rest)
+    finite(values, *gradients, gpu.toeplitz_predict_gp(*batch, grid, y, noise, grid[:7], full=True, **rest)[1])
 
     mixture = problems.mixture(12, 5)
     weights, means, variances = mixture

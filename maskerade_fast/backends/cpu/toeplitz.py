@@ -343,6 +343,7 @@ def _prediction_blocks(
     p, q, targets = np.empty(n_points), np.empty(n_points), np.empty(n_points)
     column = np.empty(n_points)
     panel = np.empty((PANEL, n_points))
+    no_basis = np.empty((0, 0))
     rows = np.empty((min(POINTS, n_new) + 1, n_points))
     for item in range(start, stop):
         b = item // n_blocks
@@ -367,7 +368,7 @@ def _prediction_blocks(
             shift = shift_of(attempt, jitter, diagonal)
             gram_rows(
                 np.int64(0), width, np.int64(0), n, first, weights, rates, new, new_tables[0], new_tables[1], x,
-                tables[0], tables[1], 1, rows,
+                tables[0], tables[1], 1, no_basis, no_basis, rows,
             )  # fmt: skip
             for i in range(n_points):
                 rows[width, i] = y[i]
@@ -386,7 +387,7 @@ def _prediction_blocks(
                 cross = panel[:1]
                 gram_rows(
                     np.int64(0), np.int64(1), np.int64(0), n, first, weights, rates, new[:, r : r + 1].copy(),
-                    again[0], again[1], x, tables[0], tables[1], 1, cross,
+                    again[0], again[1], x, tables[0], tables[1], 1, no_basis, no_basis, cross,
                 )  # fmt: skip
                 total = 1.0 + inverse_total(column, diagonal + shift, cross[0])
                 left = 0.0 if -left <= 8.0 * n_points * _EPS * (diagonal + shift) * total * total else math.nan
@@ -415,5 +416,6 @@ def _finish(
     rates = np.empty((n, 1))
     fill_rates(offsets[b], n, scales, rates)
     finish_covariance(
-        b, blas, offsets, weights, means, x_new, high_new, low_new, 1, rates, solved, variance, covariance
+        b, blas, offsets, weights, means, x_new, high_new, low_new, 1, np.empty((0, 0)), rates, solved, variance,
+        covariance,
     )  # fmt: skip
