@@ -3,8 +3,8 @@
     PYTHONPATH=. python tests/fuzz/fuzz_readers.py csv|archive|forged FOLDER -runs=300000 -timeout=5 -rss_limit_mb=1500
 
 FOLDER keeps inputs that reach new code, and is read at the start. "csv" gives bytes to `read_csv`, "archive" to `load`
-as they are, "forged" lets them choose edits of a saved posterior (tests/forged.py), so that checksums and headers do not
-stop everything at the first door. A finding ends the run with a traceback and a file crash-...; add it to
+as they are, "forged" lets them choose edits of a saved posterior (tests/forged.py), so that checksums and headers do
+not stop everything at the first door. A finding ends the run with a traceback and a file crash-...; add it to
 tests/test_fuzz.py.
 """
 
