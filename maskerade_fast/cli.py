@@ -22,7 +22,7 @@ import numpy as np
 
 from ._checks import Array, generator
 from .errors import BackendUnavailableError, DataError
-from .io import read_csv, write_predictions
+from .io import listed, read_csv, write_predictions
 from .trend import TRENDS
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return int(options.run(options))
-    except (ValueError, TypeError, BackendUnavailableError) as error:
-        message = " ".join(str(error).split())
+    except (ValueError, TypeError, MemoryError, BackendUnavailableError) as error:
+        message = " ".join(str(error).split()) or type(error).__name__
         print(f"maskerade-fast {options.command}: {message}", file=sys.stderr)
         return _BAD_INPUT
     except KeyboardInterrupt:
@@ -63,7 +63,7 @@ def _fit(options: argparse.Namespace) -> int:
     if table.n_dropped:
         say(f"Dropped {_count(table.n_dropped, 'row')} with missing cells.")
     train, test = _split_rows(len(y), options.test_fraction, options.split, options.seed)
-    say(f"{options.data}: {_count(len(train), 'row')} to learn {target} from {', '.join(names)}", end="")
+    say(f"{options.data}: {_count(len(train), 'row')} to learn {listed([target])} from {listed(names)}", end="")
     say(f"; {len(test)} held out ({options.split})." if len(test) else ".")
 
     start = time.perf_counter()

@@ -6,9 +6,11 @@ import contextlib
 import csv
 import gzip
 import io
+import itertools
 import math
 import os
 import zlib
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +19,13 @@ from typing import Any, TextIO
 import numpy as np
 
 from ._checks import Array
+from .archive import ALWAYS_READ, MOST_EXPANSION, shortened
 from .errors import DataError
 from .prediction import Prediction
 
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 _DELIMITERS = ("\t", ";", ",")  # in this order: a comma may also sit inside the cells of the other two
+_MOST_NAMES = 20  # in a message
 _LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -52,16 +56,22 @@ class Table:
             If no column or several have the name `target`, or if there is but one column.
         """
         if len(self.names) < 2:
-            raise DataError(f"one column ({self.names[0]}), expected at least one input and a target")
+            raise DataError(f"one column ({shortened(self.names[0])}), expected at least one input and a target")
         found = [k for k, name in enumerate(self.names) if name == target]
         if target is None:
             found = [len(self.names) - 1]
         if len(found) != 1:
             problem = "is the name of several columns" if found else "is no column"
-            raise DataError(f"target {target!r} {problem}; there are {', '.join(self.names)}")
+            raise DataError(f"target {target!r} {problem}; there are {listed(self.names)}")
         inputs = [k for k in range(len(self.names)) if k != found[0]]
         X = np.ascontiguousarray(self.values[:, inputs])
         return X, self.values[:, found[0]].copy(), tuple(self.names[k] for k in inputs), self.names[found[0]]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names with commas between them, on one line; of many, the first and the last."""
+    shown = names if len(names) <= _MOST_NAMES else [*names[: _MOST_NAMES - 2], "...", names[-1]]
+    return ", ".join(shortened(name) for name in shown)
 
 
 def read_csv(path: str | os.PathLike[str]) -> Table:
@@ -77,7 +87,9 @@ def read_csv(path: str | os.PathLike[str]) -> Table:
         with a cell that is not a finite number, naming column and line.
     """
     try:
-        rows = list(_rows(_text(Path(path))))
+        return _table(path, _rows(_text(Path(path))))
+    except DataError:
+        raise
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (EOFError, zlib.error) as error:
@@ -85,30 +97,54 @@ def read_csv(path: str | os.PathLike[str]) -> Table:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except csv.Error as error:
-        raise DataError(f"{path}: not a CSV file ({error})") from None
-    if not rows:
+        raise DataError(f"{path}: not a CSV file ({shortened(str(error), 100)})") from None
+    except OverflowError:
+        raise DataError(
+            f"{path}: a gzip file more than {MOST_EXPANSION} times larger inside than outside; unpack it first"
+        ) from None
+
+
+def _table(path: str | os.PathLike[str], rows: Iterator[tuple[int, list[str]]]) -> Table:
+    """Numbers of rows as they come: kept as text, a row takes tens of times the room it takes in the file."""
+    ahead = list(itertools.islice(rows, 2))
+    if not ahead:
         raise DataError(f"{path}: empty, expected rows of numbers")
-    width = len(rows[0][1])
-    for line, cells in rows:
-        if len(cells) != width:
-            raise DataError(f"{path}, line {line}: {len(cells)} cells, expected {width} as in line {rows[0][0]}")
+    first, width = ahead[0][0], len(ahead[0][1])
+    for line, cells in ahead:
+        _check_width(path, line, cells, width, first)
     names = tuple(f"column {k + 1}" for k in range(width))
-    if _is_header(rows):
-        names = tuple(cell or name for cell, name in zip(rows[0][1], names, strict=True))
-        rows = rows[1:]
-    complete = [row for row in rows if not any(cell.lower() in _MISSING for cell in row[1])]
-    values = np.empty((len(complete), width))
-    for i, (line, cells) in enumerate(complete):
+    if _is_header(ahead):
+        names = tuple(cell or name for cell, name in zip(ahead[0][1], names, strict=True))
+        ahead = ahead[1:]
+    numbers = array("d")
+    n_rows = n_dropped = 0
+    empty = set(range(width))  # columns in which nothing was seen yet
+    for line, cells in itertools.chain(ahead, rows):
+        _check_width(path, line, cells, width, first)
+        n_rows += 1
+        if empty:
+            empty = {k for k in empty if cells[k].lower() in _MISSING}
+        if any(cell.lower() in _MISSING for cell in cells):
+            n_dropped += 1
+            continue
         for k, cell in enumerate(cells):
             try:
-                values[i, k] = _number(cell)
+                numbers.append(_number(cell))
             except ValueError:
-                raise DataError(
-                    f"{path}, line {line}, column {names[k]!r}: {_shortened(cell)}, expected a finite number"
-                ) from None
-    if not complete:
-        raise DataError(f"{path}: no row without missing cells, expected at least one")
-    return Table(names, values, len(rows) - len(complete))
+                place = f"{path}, line {line}, column {_shortened(names[k])}"
+                raise DataError(f"{place}: {_shortened(cell)}, expected a finite number") from None
+    if n_dropped == n_rows:
+        why = f"; nothing is in {listed([names[k] for k in sorted(empty)])}" if n_rows and empty else ""
+        why += " (do the lines end with a delimiter?)" if why and width - 1 in empty else ""
+        raise DataError(f"{path}: no row without missing cells, expected at least one{why}")
+    return Table(names, np.array(numbers).reshape(-1, width), n_dropped)
+
+
+def _check_width(path: str | os.PathLike[str], line: int, cells: list[str], width: int, first: int) -> None:
+    if len(cells) != width:
+        why = "; it ends with a delimiter" if len(cells) == width + 1 and not cells[-1] else ""
+        count = f"{len(cells)} cell" if len(cells) == 1 else f"{len(cells)} cells"
+        raise DataError(f"{path}, line {line}: {count}, expected {width} as in line {first}{why}")
 
 
 def write_predictions(
@@ -162,7 +198,11 @@ def _opened(destination: Any) -> contextlib.AbstractContextManager[TextIO]:
 def _text(path: Path) -> str:
     content = path.read_bytes()
     if content[:2] == b"\x1f\x8b":  # gzip's mark, whatever the file is called
-        content = gzip.decompress(content)
+        most = max(ALWAYS_READ, MOST_EXPANSION * len(content))
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise OverflowError(most)
     return content.decode("utf-8-sig")
 
 

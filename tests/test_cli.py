@@ -126,7 +126,7 @@ def test_missing_cells_are_counted(capsys: pytest.CaptureFixture[str], data: Pat
         (None, [], "No such file"),
         ("", [], "empty"),
         ("a,b\n1,red\n2,blue\n", [], "column 'b': 'red', expected a finite number"),
-        ("a,b\n1,2\n3\n", [], "line 3: 1 cells"),
+        ("a,b\n1,2\n3\n", [], "line 3: 1 cell,"),
         ("a\n1\n2\n", [], "one column"),
         ("a,b\n1,2\n", ["--target", "c"], "target 'c' is no column; there are a, b"),
         ("a,b\n1,2\n", ["--test-fraction", "0.5"], "leaves none to learn from"),

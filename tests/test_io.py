@@ -87,7 +87,7 @@ def test_bad_targets(tmp_path: Path, content: str, target: str | None, message: 
         ("\n\n", "empty, expected rows of numbers"),
         ("a,b\n", "no row without missing cells"),
         ("a,b\n1,\n,2\n", "no row without missing cells"),
-        ("a,b\n1,2\n3\n", "line 3: 1 cells, expected 2 as in line 1"),
+        ("a,b\n1,2\n3\n", "line 3: 1 cell, expected 2 as in line 1"),
         ("a,b\n1,2\n3,4,5\n", "line 3: 3 cells, expected 2"),
         ("a,b\n1,2\n3,red\n", "line 3, column 'b': 'red', expected a finite number"),
         ("a,colour\n1,red\n3,blue\n", "line 2, column 'colour': 'red', expected a finite number"),
