@@ -74,6 +74,7 @@ def test_ratios(bench: Any, tmp_path: Path) -> None:
 
 def test_command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Rows for machines on standard output, all else on standard error, pytest's status."""
+    pytest.importorskip("pytest_benchmark")
     small = tmp_path / "bench"
     small.mkdir()
     (small / "ratios.py").write_text((ROOT / "bench" / "ratios.py").read_text())
