@@ -80,8 +80,8 @@ def problems(names: list[str]) -> list[Problem]:
     return found
 
 
-def measure(problem: Problem, method: str, seed: int) -> dict[str, Any]:
-    """One run, as a row of the results."""
+def measure(problem: Problem, method: str, seed: int, budget: int | None = None) -> dict[str, Any]:
+    """One run, as a row of the results; `budget` instead of the problem's for the methods of marginalise."""
     kind, _, size = method.partition("/")
     begin = time.perf_counter()
     if kind in YARDSTICKS:
@@ -93,7 +93,7 @@ def measure(problem: Problem, method: str, seed: int) -> dict[str, Any]:
             problem.x,
             problem.y,
             prior=problem.prior,
-            budget=problem.budget,
+            budget=budget or problem.budget,
             standardise=False,
             seed=seed,
             device="cpu",
