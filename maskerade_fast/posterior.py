@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -21,11 +20,12 @@ from .archive import load_arrays, save_arrays, shortened
 from .backends import array_namespace, on_their_device, single_threaded_blas, to_device_of, to_host
 from .data import RegressionData, Standardiser
 from .errors import DataError
-from .gmm import GMMBatch, segment_sums
+from .gmm import GMMBatch
 from .gp import GPPrediction, predict_gp
 from .importance import Controlled
 from .integrals import Evidence
 from .prediction import Prediction, combine_gaussians, combine_gaussians_joint
+from .spectra import Band, Weighted, kernel_band, spectral_band
 from .surrogate import Surrogate
 
 _PRUNED_MASS = 1e-4  # of the predictive mixture
@@ -47,19 +47,6 @@ class HistoryRow:
     log_evidence: float
     log_evidence_sd: float
     best_log_likelihood: float
-
-
-@dataclass(frozen=True, eq=False)
-class Band:
-    """Posterior mean of a function of the kernel, and its pointwise 5 % and 95 % quantiles; equal shapes."""
-
-    mean: Array
-    lower: Array
-    upper: Array
-
-    def moved(self, reference: Any) -> Band:
-        """The same where `reference` lives."""
-        return Band(*(to_device_of(reference, array) for array in (self.mean, self.lower, self.upper)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,13 +289,7 @@ class Posterior:
         if lags.shape[1] != self.data_standardised.n_dims:
             raise ValueError(f"lags: {lags.shape[1]} columns, expected {self.data_standardised.n_dims}")
 
-        def values(g: GMMBatch, i: int) -> Array:
-            phase = 2.0 * np.pi * (g.means @ lags[i])
-            envelope = np.exp(-2.0 * np.pi**2 * (g.scales**2 @ lags[i] ** 2))
-            return np.asarray(g.weights * envelope * np.cos(phase))
-
-        with np.errstate(over="ignore"):  # far lags: the envelope is 0 all the same
-            return self._band(len(lags), values).moved(given)
+        return kernel_band(self._carrying_nodes, lags).moved(given)
 
     def spectral_density(self, frequencies: Any, axis: int = 0) -> Band:
         """Two-sided spectral density along input `axis` at `frequencies` (F,), in cycles per unit of x.
@@ -322,13 +303,7 @@ class Posterior:
         if axis >= n_dims:
             raise ValueError(f"axis: {axis}, expected an input dimension below {n_dims}")
 
-        def values(g: GMMBatch, i: int) -> Array:
-            mean, scale = g.means[:, axis], np.maximum(g.scales[:, axis], np.finfo(float).tiny)
-            both = [np.exp(-0.5 * ((frequencies[i] - centre) / scale) ** 2) for centre in (mean, -mean)]
-            return np.asarray(0.5 * g.weights * (both[0] + both[1]) / (np.sqrt(2.0 * np.pi) * scale))
-
-        with np.errstate(over="ignore"):
-            return self._band(len(frequencies), values).moved(given)
+        return spectral_band(self._carrying_nodes, frequencies, axis).moved(given)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything `load` needs to one .npz file, atomically; `load` gives a posterior on the CPU."""
@@ -370,6 +345,15 @@ class Posterior:
         functions = data.basis_at(points)
         return predict_gp(g, data.X, data.y, None, points, basis=data.basis, basis_new=functions, **options)
 
+    @cached_property
+    def _carrying_nodes(self) -> Weighted:
+        """The nodes that carry all but 1e-6 of the posterior, in the user's units, on the host."""
+        order = np.argsort(-self.node_probabilities, kind="stable")
+        carried = np.cumsum(self.node_probabilities[order])
+        rows = np.sort(order[: int(np.searchsorted(carried, 1.0 - 1e-6)) + 1])
+        mixtures = self.standardiser.mixtures_from_unit(self.nodes_standardised[rows].to("cpu"))
+        return Weighted(mixtures, self.node_probabilities[rows] / self.node_probabilities[rows].sum())
+
     def _points(self, X_new: Any) -> Array:
         points = float_array(X_new, "X_new", ndim=(1, 2), dtype=np.float64)
         n_dims = self.data_standardised.n_dims
@@ -377,23 +361,6 @@ class Posterior:
         if points.shape[1] != n_dims:
             raise ValueError(f"X_new: shape {np.shape(X_new)}, expected (M, {n_dims})")
         return points
-
-    def _band(self, count: int, values: Callable[[GMMBatch, int], Array]) -> Band:
-        """Mean and quantiles over the nodes that carry all but 1e-6 of the posterior."""
-        order = np.argsort(-self.node_probabilities, kind="stable")
-        carried = np.cumsum(self.node_probabilities[order])
-        rows = np.sort(order[: int(np.searchsorted(carried, 1.0 - 1e-6)) + 1])
-        g = self.standardiser.mixtures_from_unit(self.nodes_standardised[rows].to("cpu"))
-        p = self.node_probabilities[rows] / self.node_probabilities[rows].sum()
-        mean, lower, upper = (np.empty(count) for _ in range(3))
-        for i in range(count):
-            by_mixture = segment_sums(values(g, i), g.offsets)
-            mean[i] = p @ by_mixture
-            ranked = np.argsort(by_mixture, kind="stable")
-            below = np.cumsum(p[ranked])
-            picks = [ranked[min(int(np.searchsorted(below, q)), len(ranked) - 1)] for q in (0.05, 0.95)]
-            lower[i], upper[i] = by_mixture[picks]
-        return Band(mean, lower, upper)
 
 
 def _pair_weights(surrogate: Surrogate, evidence: Evidence) -> tuple[Array, Array]:
