@@ -17,7 +17,7 @@ ROWS: list[list[str]] = [
     ["backends._blas", "backends", "backends.cpu.", "backends.gpu."],
     ["gmm", "trend", "data", "latent", "prior", "student", "relabelling", "measure", "warping", "optimize", "archive"],
     ["distances", "hyperkernel", "gram", "grid", "likelihood", "gp"],
-    ["surrogate", "integrals", "acquisition", "target", "modes", "proposals", "importance", "prediction"],
+    ["surrogate", "integrals", "acquisition", "target", "starts", "modes", "proposals", "importance", "prediction"],
     ["spectra", "posterior", "sampling", "quadrature", "io", "plotting", "cli"],
     ["__init__", "__main__"],
 ]
