@@ -86,10 +86,8 @@ def main() -> None:
             a_row = float(np.mean(p.log_density(y_new))) + np.log(y.std())
             evidence = post.log_evidence + len(y) * np.log(y.std())
             seconds = time.perf_counter() - start
-            inside = [
-                float(np.mean((y_new > p.quantile(0.5 - half)) & (y_new < p.quantile(0.5 + half))))
-                for half in (0.25, 0.45)
-            ]
+            lower, upper = post.interval(X_new, [0.5, 0.9])
+            inside = np.mean((y_new > lower) & (y_new < upper), axis=1).tolist()
             beside = (
                 map_log_density(X, y, X_new, y_new, options.components, seed, post.trend) if options.map else np.nan
             )

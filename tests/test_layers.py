@@ -18,7 +18,7 @@ ROWS: list[list[str]] = [
     ["gmm", "trend", "data", "latent", "prior", "student", "relabelling", "measure", "warping", "optimize", "archive"],
     ["distances", "hyperkernel", "gram", "grid", "likelihood", "gp"],
     ["surrogate", "integrals", "acquisition", "target", "starts", "modes", "proposals", "importance", "prediction"],
-    ["spectra", "posterior", "sampling", "quadrature", "io", "plotting", "cli"],
+    ["spectra", "calibration", "posterior", "sampling", "quadrature", "io", "plotting", "cli"],
     ["__init__", "__main__"],
 ]
 HOME = {
