@@ -24,7 +24,7 @@ from .backends import single_threaded_blas
 from .gmm import GMMBatch, concat
 from .latent import Latent, LatentMap
 from .measure import MixtureMeasure, PriorMeasure
-from .modes import Mode, curvature_cost, curvature_factor, find_modes
+from .modes import Mode, ascend, curvature_cost, curvature_factor, curved, find_modes
 from .prior import Prior
 from .starts import Summit
 from .student import LEAST_PRIOR, StudentMixture
@@ -38,6 +38,8 @@ _STICKS = ((0.0, 1.0), (-2.0, 0.7))
 _NATS_OF_ADDED, _FAR = 1.5, 10.0
 # Share of the weight that makes a draw heavy; of a round, that goes to curvatures there at most; how many are looked at
 _HEAVY, _HEAVY_BUDGET, _MOST_HEAVY = 0.04, 0.5, 3
+# Nats that a draw must lie above the modes of its size to be climbed from, and the share of the budget left for it
+_HIGHER, _CLIMB_BUDGET = 1.0, 0.25
 # Powers of the weights of draws that are tried, until enough draws count
 _POWERS = tuple(0.8**k for k in range(30))
 # Share of the prior p(n) in the probabilities of sizes
@@ -85,6 +87,8 @@ class Adaptation:
     sample : Sample or None
         What was drawn so far; None before `design`.
     modes : tuple of Mode
+    log_evidence_by_modes : float
+        Laplace's estimate from the modes that ascents ended at; minus infinity without any.
     """
 
     def __init__(self, target: Target, rng: np.random.Generator) -> None:
@@ -92,8 +96,16 @@ class Adaptation:
         self.proposal = MixtureMeasure.of_prior(target.prior)
         self.sample: Sample | None = None
         self.modes: tuple[Mode, ...] = ()
+        self._summits: tuple[Mode, ...] = ()
         self._laplace = self.proposal
         self._best_draws: list[Summit] = []
+
+    @property
+    def log_evidence_by_modes(self) -> float:
+        if not self._summits:
+            return -math.inf
+        p = self.target.prior.size_probabilities
+        return float(special.logsumexp([mode.log_mass + math.log(p[mode.size - 1]) for mode in self._summits]))
 
     def design(self, count: int) -> None:
         """Evaluate `count` draws from the prior."""
@@ -108,25 +120,48 @@ class Adaptation:
     @single_threaded_blas()
     def ascend(self, budget: int) -> None:
         """Seek the modes for about `budget`, their curvature included, and put the Laplace mixture round them."""
-        self.modes = tuple(find_modes(self.target, self._best_draws, budget, self.rng))
+        self.modes = self._summits = tuple(find_modes(self.target, self._best_draws, budget, self.rng))
         self.proposal = self._laplace = laplace_mixture(self.target.prior, self.modes)
 
-    @single_threaded_blas()
-    def refine(self, count: int) -> None:
-        """Evaluate `count` draws from the proposal and refit it to all draws.
+    def refine(self, count: int, rest: int) -> None:
+        """Evaluate `count` draws from the proposal and `absorb` them."""
+        drawn = self.proposal.candidates(count, self.rng).mixtures
+        self.absorb(drawn, self.target.values(drawn), self.proposal, rest)
 
-        Half as many likelihoods again, at most, go to curvatures at draws that carry much of the weight.
+    @single_threaded_blas()
+    def absorb(self, mixtures: GMMBatch, log_likelihoods: Array, measure: MixtureMeasure, rest: int) -> None:
+        """Refit the proposal to all draws, with these from `measure`.
+
+        Half as many likelihoods as there are new draws, at most, go to curvatures at draws that carry much of the
+        weight. Where a draw lies higher than the modes of its size, their search had not come to its end: a quarter of
+        the `rest` of the budget, at most, goes to an ascent from there.
         """
         assert self.sample is not None
-        drawn = self.proposal.candidates(count, self.rng).mixtures
-        sample = self.sample.with_draws(drawn, self.target.values(drawn), self.proposal)
+        sample = self.sample.with_draws(mixtures, log_likelihoods, measure)
         ratio, matched = sample.measure.match(sample.mixtures)
         log_f = sample.log_likelihoods + ratio
-        heavy = self._heavy(matched, sample.log_likelihoods, special.softmax(log_f), int(_HEAVY_BUDGET * count))
-        if heavy:
-            self.modes = (*self.modes, *heavy)
+        found = self._climbed(matched, sample.log_likelihoods, int(_CLIMB_BUDGET * rest))
+        self._summits = (*self._summits, *found)
+        if not found:
+            weights = special.softmax(log_f)
+            found = self._heavy(matched, sample.log_likelihoods, weights, int(_HEAVY_BUDGET * len(mixtures)))
+        if found:
+            self.modes = (*self.modes, *found)
             self._laplace = laplace_mixture(self.target.prior, self.modes)
         self.sample, self.proposal = sample, refined(self._laplace, matched, log_f)
+
+    def _climbed(self, matched: Latent, log_likelihoods: Array, budget: int) -> list[Mode]:
+        """The mode above the highest draw, if that is higher than what is known."""
+        sizes, points = matched.sizes, matched.points()
+        log_posteriors = log_likelihoods - 0.5 * np.array([float(xi @ xi) for xi in points])
+        b = int(np.argmax(log_posteriors + special.gammaln(sizes + 1.0)))
+        n, xi = int(sizes[b]), points[b]
+        known = max((mode.log_posterior for mode in self.modes if mode.size == n), default=-math.inf)
+        climb = budget - curvature_cost(len(xi))
+        if log_posteriors[b] < known + _HIGHER or climb <= 0:
+            return []
+        summits = ascend(self.target, [Summit(n, xi, float(log_posteriors[b]))], climb)
+        return curved(self.target, summits, curvature_cost(len(xi)))
 
     def _heavy(self, matched: Latent, log_likelihoods: Array, weights: Array, budget: int) -> list[Mode]:
         """The heaviest draws with their curvatures, as far as `budget` goes; none that had its turn."""

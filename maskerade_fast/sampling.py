@@ -40,6 +40,8 @@ _ROUNDS = 4
 _HITS, _FEW_HITS = 0.5, 3.0
 # Fewer evaluations than these are no ascent, and no round
 _LEAST_ASCENTS, _LEAST_ROUND = 36, 10
+# Replicates from the settled measure that tell whether it is good, and the share of them that must be effective
+_TELLING, _FEW_SHARE = 3, 0.1
 # Most draws from the settled measure, for the surrogate takes the cube of their number: what a larger budget has over
 # goes into refits, and ends there. Most earlier mixtures that train the surrogate. Seconds by the cube, in all.
 _MOST_DRAWS, _MOST_TRAINING = 1000, 300
@@ -130,10 +132,11 @@ class SamplingRun:
         effective = effective_size(self.known.sample.log_likelihoods)
         if effective < _HITS * design:
             yield from self._settling(limits, effective)
-        # as many replicates as are told apart, each as large as may be: nets of draws gain by their length
-        replicate = -(-min(self._planned(limits) - self.target.cost, _MOST_DRAWS) // MOST_GROUPS)
-        draws = replace(limits, batch_size=max(limits.batch_size, replicate))
+        first, draws = self._left(limits), self._replicates(limits)
         while True:
+            if self._rests_on_few and self._left(limits) >= max(0.5 * first, _LEAST_ROUND):
+                yield self._unsettled(limits)
+                draws = self._replicates(limits)
             informed = acquisition != "random" and self.known.values.size > 0 and self._turn % 2
             seconds = self.seconds + self._finish_seconds
             size = (limits if informed else draws).next_batch(self.target.cost, seconds, self._last_seconds)
@@ -141,6 +144,31 @@ class SamplingRun:
             if size == 0:
                 return
             yield self._informed(acquisition, size) if informed else self._drawn(size)
+
+    def _left(self, limits: Limits) -> int:
+        """Draws that the rest of the budget allows, as far as they are wanted."""
+        return min(self._planned(limits) - self.target.cost, _MOST_DRAWS)
+
+    def _replicates(self, limits: Limits) -> Limits:
+        """With batches for as many replicates as are told apart, each as large as may be: long nets gain by it."""
+        return replace(limits, batch_size=max(limits.batch_size, -(-self._left(limits) // MOST_GROUPS)))
+
+    @property
+    def _rests_on_few(self) -> bool:
+        """Whether the draws from the settled measure, if they are enough to tell, have found what it misses."""
+        known = self.known
+        own = known.log_f[known.groups >= 0]
+        return int(known.groups.max(initial=-1)) + 1 >= _TELLING and effective_size(own) < _FEW_SHARE * len(own)
+
+    def _unsettled(self, limits: Limits) -> HistoryRow:
+        """Refit the measure to the draws from it, which no longer count: where they fell is why it changes."""
+        known = self.known
+        assert known.draws is not None
+        assert known.settled is not None
+        own = np.flatnonzero(known.groups >= 0)
+        rest = self._planned(limits) - self.target.cost
+        self.adaptation.absorb(known.draws[own], known.values[own], known.settled, rest)
+        return self._adapted()
 
     def _settling(self, limits: Limits, effective: float) -> Iterator[HistoryRow]:
         """Seek the modes and refit the measure to draws.
@@ -159,7 +187,7 @@ class SamplingRun:
             rest = self._planned(limits) - self.target.cost
             count = int(max(_ROUNDS_OF_REST * rest * k / _ROUNDS, rest - _MOST_DRAWS) / k)
             if count >= _LEAST_ROUND:
-                self.adaptation.refine(count)
+                self.adaptation.refine(count, rest)
                 yield self._adapted()
 
     def _planned(self, limits: Limits) -> int:
@@ -271,6 +299,7 @@ class SamplingRun:
         measure = self.known.settled or self.known.sample.measure
         nets = [measure.draw(max(1, self.nodes // NETS), self.rng) for _ in range(NETS)]
         controlled = controlled_estimate(measure, mixtures, values, groups, nets, self.metric, self.power, self.device)
+        controlled = self._doubted(controlled)
         final = self._row(controlled.log_evidence, controlled.log_evidence_sd)
         return Posterior.from_controlled(
             self.data,
@@ -281,6 +310,14 @@ class SamplingRun:
             tuple(self._warnings(controlled, values)),
             (*self.known.history, final),
         )
+
+    def _doubted(self, controlled: Controlled) -> Controlled:
+        """With a larger sd where few draws count: the less, the more it is Laplace's estimate that tells the error."""
+        doubt = max(0.0, 1.0 - controlled.effective_sample_size / _FEW)
+        gap = controlled.log_evidence - self.adaptation.log_evidence_by_modes
+        if doubt == 0.0 or not math.isfinite(gap):
+            return controlled
+        return replace(controlled, log_evidence_sd=math.hypot(controlled.log_evidence_sd, doubt * gap))
 
     def _warnings(self, controlled: Controlled, values: Array) -> Iterator[str]:
         if self.interrupted:

@@ -89,9 +89,9 @@ def grown_start(target: Target, summit: Summit, rng: np.random.Generator) -> Sum
         (reduced, fresh.means[0], fresh.scales[0]),
         (reduced, np.zeros(g.n_dims), slow),
     ]
-    tone = _missing_tone(target, g)
-    if tone is not None:
-        weight, frequency = tone
+    missed = missing_sine(target, g)
+    if missed is not None:
+        weight, frequency = missed
         kept = 1.0 if isinstance(target.prior.mass, LogNormal) else float(g.mass[0] / (g.mass[0] + weight))
         ways.append((kept * np.append(g.weights, weight), np.array([frequency]), slow))
     mixtures = []
@@ -113,7 +113,7 @@ def growing_cost(target: Target) -> int:
     return 3 + (1 + GRADIENT_COST if target.latent_map.n_dims == 1 else 0)
 
 
-def _missing_tone(target: Target, g: GMMBatch) -> tuple[float, float] | None:
+def missing_sine(target: Target, g: GMMBatch) -> tuple[float, float] | None:
     """Weight and frequency of the sine that raises the likelihood of one mixture most; None for more input axes.
 
     A component without width at the frequency m adds w (c c' + s s') to the covariance K, c and s the cosine and sine

@@ -126,7 +126,7 @@ def test_a_draw_that_carries_the_weight_gets_its_own_distribution(target: Target
     adaptation = Adaptation(target, np.random.default_rng(0))
     adaptation.design(20)
     before = target.cost
-    adaptation.refine(60)
+    adaptation.refine(60, 0)
     assert adaptation.sample is not None
     sample = adaptation.sample
     log_f = sample.log_likelihoods + sample.measure.log_density_ratio(sample.mixtures)
@@ -135,6 +135,24 @@ def test_a_draw_that_carries_the_weight_gets_its_own_distribution(target: Target
     twin = PRIOR.latent_map.forward(PRIOR.latent_map.latent([mode.size], mode.xi))
     np.testing.assert_allclose(np.sort(twin.means[:, 0]), np.sort(sample.mixtures[heaviest].means[:, 0]))
     assert 60 < target.cost - before <= 90
+
+
+def test_a_draw_above_the_modes_is_climbed_from(target: Target) -> None:
+    adaptation = Adaptation(target, np.random.default_rng(0))
+    adaptation.design(20)
+    assert adaptation.log_evidence_by_modes == -np.inf
+    before = target.cost
+    adaptation.refine(60, 500)
+    assert 60 < target.cost - before <= 60 + 125
+    assert adaptation.sample is not None
+    (mode,) = adaptation.modes
+    values, gradients = target.log_posteriors(target.latent_map.latent([mode.size], mode.xi))
+    assert values[0] == pytest.approx(mode.log_posterior)
+    assert np.abs(mode.factor.T @ gradients[0]).max() < 0.1  # of a standard deviation: a maximum
+    assert adaptation.log_evidence_by_modes == pytest.approx(mode.log_mass - np.log(PRIOR.max_components))
+    adaptation.refine(60, 500)  # nothing is higher now
+    assert adaptation.modes[0] is mode
+    assert adaptation.log_evidence_by_modes == pytest.approx(mode.log_mass - np.log(PRIOR.max_components))
 
 
 def test_modes_get_their_share_only_where_the_prior_misses() -> None:
@@ -163,7 +181,7 @@ def test_adaptation_counts_and_ends_near_the_posterior(target: Target, rng: np.r
     adaptation.ascend(300)
     assert target.cost <= 360
     for _ in range(3):
-        adaptation.refine(40)
+        adaptation.refine(40, 500)
     assert adaptation.sample is not None
     assert adaptation.sample.counts == (60, 40, 40, 40)
     assert len(adaptation.sample.log_likelihoods) == 180
