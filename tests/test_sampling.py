@@ -62,6 +62,40 @@ def test_acquisitions_take_turns_with_draws(acquisition: str) -> None:
     assert len(post.log_likelihoods) == len(post.mixtures)
 
 
+def test_a_measure_with_few_effective_draws_is_refitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as half of the draws are left; those made before no longer count for the evidence, but train."""
+    refits = []
+    for share in (0.0, 1.1):  # no draws are few, any are
+        monkeypatch.setattr("maskerade_fast.sampling._FEW_SHARE", share)
+        post = fit(budget=400)
+        costs = np.array([row.cost for row in post.history[:-1]])
+        assert costs[-1] == 400
+        refits.append(costs[1:][np.diff(costs) < 10])  # a draw costs one, and replicates are of ten
+    assert len(refits[0]) == 0
+    assert len(refits[1]) == 1
+    assert refits[1][0] < 400 - 50
+
+
+def test_few_effective_draws_raise_the_sd() -> None:
+    """Where hardly a draw counts, the distance to Laplace's estimate does."""
+    from dataclasses import replace
+    from types import SimpleNamespace
+
+    from maskerade_fast.importance import Controlled
+    from maskerade_fast.sampling import SamplingRun
+
+    run = SamplingRun.__new__(SamplingRun)
+    run.adaptation = SimpleNamespace(log_evidence_by_modes=-10.0)  # type: ignore[assignment]
+    blank = Controlled.__new__(Controlled)
+    for name in Controlled.__dataclass_fields__:
+        object.__setattr__(blank, name, None)
+    known = replace(blank, log_evidence=2.0, log_evidence_sd=1.0, effective_sample_size=5.0)
+    assert run._doubted(known).log_evidence_sd == pytest.approx(np.hypot(1.0, 6.0))
+    assert run._doubted(replace(known, effective_sample_size=10.0)).log_evidence_sd == 1.0
+    run.adaptation = SimpleNamespace(log_evidence_by_modes=-np.inf)  # type: ignore[assignment]
+    assert run._doubted(known) is known
+
+
 def test_callback_ends_the_run() -> None:
     for rows in (1, 2, 4):
         seen: list[mf.HistoryRow] = []
