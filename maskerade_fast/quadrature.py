@@ -313,6 +313,8 @@ class _Run:
             yield f"{self.failed_starts} searches for the next batch ended abnormally; the best point they saw was used"
         if known.surrogate.at_bound:
             yield "the surrogate's length ended at a bound of its range: the evaluations hardly inform it"
+        if known.surrogate.spacing_warning:
+            yield known.surrogate.spacing_warning
         if count >= 10 and effective < max(2.0, 0.02 * count):
             yield (
                 f"the likelihood rests on {effective:.1f} of {count} evaluations: the evidence may be far too low, "

@@ -329,6 +329,8 @@ class SamplingRun:
             yield "the budget ended before the measure was settled: the evidence may be too low by tenths of a nat"
         if self.failed_starts:
             yield f"{self.failed_starts} searches for the next batch ended abnormally; the best point they saw was used"
+        if controlled.trusted and controlled.surrogate.spacing_warning:
+            yield controlled.surrogate.spacing_warning
         effective, count = controlled.effective_sample_size, int(controlled.sampled.sum())
         if effective < _FEW and controlled.explained < 0.9:
             yield (

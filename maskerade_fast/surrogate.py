@@ -39,6 +39,8 @@ from .warping import square_root_warp
 # observations is the identity, or a constant, to the digits that the jitter leaves.
 _LENGTH_RANGE = (1e-2, 1e2)
 _LENGTH_GRID = 13
+# Correlation of the median observation with its nearest neighbour, below which a warning is due
+_LEAST_CORRELATION = 0.5
 
 Batch = GMMBatch | PreparedBatch
 
@@ -237,6 +239,28 @@ class Surrogate:
     def beside(self, g: GMMBatch) -> GMMBatch:
         """`g` where the observations live."""
         return g.to("gpu" if is_cupy(self.mixtures.weights) else "cpu")
+
+    @cached_property
+    def correlation_of_neighbours(self) -> float:
+        """Of the surrogate at an observation and at the nearest other one: the median over observations; 1 for one.
+
+        Where it is small the observations lie too far apart for the length: between them the surrogate is its mean.
+        """
+        if len(self.z) < 2:
+            return 1.0
+        nearest = (self.distances + np.diag(np.full(len(self.z), np.inf))).min(axis=1)
+        return float(np.median(self._covariance(nearest))) / self.outputscale
+
+    @property
+    def spacing_warning(self) -> str | None:
+        """In plain words, that the length is shorter than the observations can tell; None if it is not."""
+        correlation = self.correlation_of_neighbours
+        if correlation >= _LEAST_CORRELATION:
+            return None
+        return (
+            "the surrogate's length is shorter than the spacing of the evaluations supports (their neighbours have "
+            f"correlation {correlation:.2g}): between them it says little"
+        )
 
     @cached_property
     def on_host(self) -> Surrogate:

@@ -114,6 +114,21 @@ def test_values_without_shape_end_at_a_bound(rng):
     assert not Surrogate.fit(g, np.zeros(20), lengthscale=100.0).at_bound
 
 
+def test_lengths_below_the_spacing_are_said_to_be(rng: np.random.Generator) -> None:
+    """The median over observations of the correlation with the nearest other one."""
+    g, values = random_batch(rng, 15), rng.normal(size=15)
+    for length in (0.05, 0.5, 5.0):
+        s = Surrogate.fit(g, values, outputscale=3.0, lengthscale=length)
+        K = s.kernel(g) / 3.0
+        K[np.diag_indices(15)] = -1.0
+        expected = float(np.median(K.max(axis=1)))
+        assert s.correlation_of_neighbours == pytest.approx(expected, rel=1e-9)
+        assert (s.spacing_warning is not None) == (expected < 0.5)
+    assert s.spacing_warning is None
+    assert "shorter than the spacing" in str(Surrogate.fit(g, values, lengthscale=0.05).spacing_warning)
+    assert Surrogate.fit(random_batch(rng, 1), [0.0]).correlation_of_neighbours == 1.0
+
+
 def test_closed_form_outputscale(rng):
     g = random_batch(rng, 15)
     s = Surrogate.fit(g, rng.normal(size=15), lengthscale=2.0)
