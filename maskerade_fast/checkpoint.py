@@ -288,14 +288,14 @@ class Journal(Unrecorded):
                 place += 8 * math.prod(shape)
             if len(arrays[0]) != count:
                 raise ValueError(count)
-        except (ValueError, LookupError, TypeError, struct.error):
+        except (ValueError, LookupError, TypeError, OverflowError, struct.error):
             self._damaged(start)
         return _Batch(start, payload[1 : 1 + _CHECK], readings, end, arrays)
 
     def _compare(self, header: bytes) -> None:
         try:
             found = json.loads(header) if len(header) <= _MOST_HEADER else None
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             self._damaged(0)

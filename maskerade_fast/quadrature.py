@@ -152,6 +152,8 @@ def marginalise(
     integer(nodes, "nodes", minimum=1)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback: {callback!r}, expected a callable or None")
+    if not isinstance(checkpoint, str | os.PathLike | None):
+        raise TypeError(f"checkpoint: {checkpoint!r}, expected a path or None")
     generator(seed)  # refuses what is no seed
     standardiser = Standardiser.from_data(data) if standardise else Standardiser.identity(data)
     scaled = standardiser.to_unit(data).to(device)
@@ -195,13 +197,13 @@ def marginalise(
 
 def _identity(data: RegressionData, prior: Prior, limits: Limits, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """What a checkpoint is of, by the names of `marginalise`; all that the bits of a run depend on."""
-    identity = {"X": fingerprint(data.X), "y": fingerprint(data.y), "max_components": prior.max_components, **chosen}
+    identity = {"X": fingerprint(data.X), "y": fingerprint(data.y), **chosen, "max_components": prior.max_components}
+    if chosen["proposals"] == "laplace":  # budgets are planned with from the first batch on
+        identity |= {"budget": limits.budget, "time_budget": limits.seconds}
+    identity |= {"initial": limits.initial, "batch_size": limits.batch_size}
     for field in fields(prior):
         value = getattr(prior, field.name)
         identity[f"prior.{field.name}"] = fingerprint(value) if isinstance(value, np.ndarray) else repr(value)
-    identity |= {"initial": limits.initial, "batch_size": limits.batch_size}
-    if chosen["proposals"] == "laplace":  # budgets are planned with from the first batch on
-        identity |= {"budget": limits.budget, "time_budget": limits.seconds}
     return identity
 
 

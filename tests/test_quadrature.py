@@ -253,7 +253,7 @@ def test_noise_and_prior_arguments():
         ({"acquisition": "best"}, ValueError, "acquisition: 'best', expected one of"),
         ({"proposals": "best"}, ValueError, "proposals"),
         ({"trend": "cubic"}, ValueError, "trend: 'cubic', expected one of 'none', 'constant', 'linear'"),
-        ({"checkpoint": "a.npz"}, ValueError, "checkpoint"),
+        ({"checkpoint": 5}, TypeError, "checkpoint: 5, expected a path or None"),
         ({"device": "tpu"}, ValueError, "device"),
         ({"budget": 0}, ValueError, "budget"),
         ({"budget": 1.5}, TypeError, "budget"),
