@@ -89,7 +89,7 @@ def test_searches_are_made_again(settings: dict[str, Any], tmp_path: Path) -> No
 def test_a_file_cut_anywhere_goes_on_to_the_same_bits(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the ends of frames, a byte off them, within the header, and at random; no likelihood of a whole frame twice."""
+    """At the ends of frames, a byte off, in the header, and at random; no likelihood of a whole frame twice."""
     path = tmp_path / "run.checkpoint"
     whole = fit(settings, path)
     content = path.read_bytes()

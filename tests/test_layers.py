@@ -15,9 +15,8 @@ PACKAGE = Path(__file__).parents[1] / ROOT
 ROWS: list[list[str]] = [
     ["errors", "_checks", "_memory", "_version"],
     ["backends._blas", "backends", "backends.cpu.", "backends.gpu."],
-    ["gmm", "trend", "data", "latent", "prior", "student", "relabelling", "measure", "warping", "optimize", "archive"]
-    + ["checkpoint"],
-    ["distances", "hyperkernel", "gram", "grid", "likelihood", "gp"],
+    ["gmm", "trend", "data", "latent", "prior", "student", "relabelling", "measure", "warping", "optimize", "archive"],
+    ["distances", "hyperkernel", "gram", "grid", "likelihood", "gp", "checkpoint"],
     ["surrogate", "integrals", "acquisition", "target", "modes", "proposals", "importance", "prediction", "posterior"],
     ["sampling", "quadrature", "io", "plotting", "cli"],
     ["__init__", "__main__"],

@@ -171,7 +171,7 @@ def test_no_batch_starts_that_would_end_late(monkeypatch):
 
     real = quadrature.propose
     monkeypatch.setattr(quadrature, "propose", slow)
-    monkeypatch.setattr(quadrature, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr("maskerade_fast.checkpoint.time", SimpleNamespace(perf_counter=lambda: clock[0]))
     post = fit(budget=None, time_budget=25.0, acquisition="random")
     assert [row.seconds for row in post.history] == [0.0, 0.0, 0.0, 0.0, 10.0, 20.0]
 
