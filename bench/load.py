@@ -1,8 +1,8 @@
 """Load: memory over thousands of fits in one process, and the largest problem of a given memory.
 
-    python bench/load.py fits [2000]     resident memory over small fits, and its slope after the first hundred
+    python bench/load.py fits [2000]     resident memory over small fits, and its slope
     python bench/load.py largest [8e9]   one likelihood of the most points that fit `max_bytes`, and one point more
-    python bench/load.py run [1e9]       a whole run of the most points that one likelihood may have, address space bound
+    python bench/load.py run [1e9]       a whole run of as many points, its address space bound
 
 Prints lines of JSON; docs/limits.md has what they said.
 """

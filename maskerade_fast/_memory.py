@@ -1,4 +1,4 @@
-"""How much memory an operation may use: the caller's `max_bytes`, or a share of what is free; a result, what is free."""
+"""How much memory an operation may use: the caller's `max_bytes` or a share of what is free; a result all of it."""
 
 from __future__ import annotations
 
