@@ -130,6 +130,7 @@ def test_lost_digits_are_said() -> None:
         mf.Surrogate.fit(both, log_values, metric=METRIC, jitter=1e-15, lengthscale=100.0, power=2)
     assert caught[0].filename == __file__
     few = mf.Surrogate.fit(g, np.arange(8.0), metric=METRIC, jitter=1e-14, lengthscale=5.0)
+    near = mf.GMMBatch(g.offsets, g.weights, g.means * (1.0 + 1e-14), g.scales, g.noise_variances)
     with pytest.warns(mf.PrecisionWarning, match=said):
         few.extend(near, np.arange(8.0))
 
@@ -142,7 +143,8 @@ def test_a_metric_that_does_not_suit_is_named() -> None:
     with pytest.raises(ValueError, match="candidates: their covariance is not positive definite"):
         mf.mutual_information(s, e, drawn(64, 1), batch=True)
     with pytest.raises(ValueError, match="mixtures: their hyper-kernel matrix is not positive definite"):
-        mf.Surrogate.fit(drawn(64), np.where(np.arange(64) == 5, 7.0, -np.inf))
+        s.extend(drawn(64, 1), np.arange(64.0))
+    mf.Surrogate.fit(*VALUES["all but one 0"])
 
 
 @pytest.mark.parametrize("proposals", ["laplace", "prior"])
