@@ -22,10 +22,10 @@ def test_c11_frequencies_of_a_spectrum_are_cycles_per_unit_of_x(dropped: float) 
     x = x[np.random.default_rng(0).uniform(size=200) >= dropped]
     window = float(np.ptp(x))
     data = RegressionData(((x - x[0]) / window)[:, None], np.sin(2 * np.pi * 2 * x))
-    starts = spectral_starts(Target(data, mf.Prior.from_data(x, 2), "cpu"))
-    first = Target(data, mf.Prior.from_data(x, 2), "cpu").latent_map
-    leading = [s for s in starts if s.size == 1][0]
-    frequency = float(first.forward(first.latent([1], leading.xi)).means[0, 0]) / window
+    target = Target(data, mf.Prior.from_data(x, 2), "cpu")
+    leading = next(start for start in spectral_starts(target) if start.size == 1)
+    mixture = target.latent_map.forward(target.latent_map.latent([1], leading.xi))
+    frequency = float(mixture.means[0, 0]) / window
     assert frequency == pytest.approx(2.0, abs=0.05)
 
 

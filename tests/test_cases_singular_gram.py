@@ -9,10 +9,10 @@ import pytest
 
 hypothesis = pytest.importorskip("hypothesis")
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
 
-import maskerade_fast as mf
+import maskerade_fast as mf  # noqa: E402
 
 
 @given(
@@ -23,14 +23,12 @@ import maskerade_fast as mf
     place=st.integers(0, 2),
 )
 def test_c01_c02_repeated_rows_fail_alone(n_distinct: int, repeats: int, n_dims: int, seed: int, place: int) -> None:
-    """Without noise flagged by the pivot, with noise exact; whatever stands beside it in the batch has the same bits."""
+    """Without noise flagged by the pivot, with noise exact; what stands beside it has the same bits."""
     rng = np.random.default_rng(seed)
     X = np.repeat(rng.uniform(size=(n_distinct, n_dims)), repeats, axis=0)[rng.permutation(n_distinct * repeats)]
     y = rng.normal(size=len(X))
-    parts = [
-        (rng.uniform(0.5, 2.0, 2), rng.normal(size=(2, n_dims)), rng.uniform(0.1, 1.0, (2, n_dims))) for _ in "abc"
-    ]
-    g = mf.GMMBatch.from_list(parts)
+    means, scales = rng.normal(size=(3, 2, n_dims)), rng.uniform(0.1, 1.0, (3, 2, n_dims))
+    g = mf.GMMBatch.from_list(list(zip(rng.uniform(0.5, 2.0, (3, 2)), means, scales, strict=True)))
     noise = np.full(3, 0.1)
     noise[place] = 0.0
     result = mf.log_likelihood(g, X, y, noise)

@@ -159,3 +159,12 @@ def test_runs_over_a_huge_range_of_likelihoods(proposals: str) -> None:
     assert np.isfinite([post.log_evidence, post.log_evidence_sd]).all()
     assert np.isfinite(post.predict(x[:3]).log_density(y[:3])).all()
     assert post.warnings
+
+
+def test_values_that_only_train_may_be_far_larger_than_those_of_draws() -> None:
+    """A short run whose settled draws all miss the mode that the search has found: no overflow on the way."""
+    x = np.linspace(0.0, 1.0, 200) ** 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        post = mf.marginalise(x, np.sin(30 * x), budget=4, nodes=64, max_components=1, seed=2, device="cpu")
+    assert np.isfinite(post.pair_weights).all()
