@@ -72,6 +72,7 @@ print(json.dumps(found))
     assert program(code, NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2") == [expected] * 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_c31_children_of_a_process_that_has_worked(method: str, expected: Any, tmp_path: Path) -> None:
     """The parent has run threads of its own before; the children start from another thread, too."""
@@ -109,6 +110,7 @@ if __name__ == "__main__":
     assert json.loads(done.stdout.splitlines()[-1]) == [expected] * (5 if method == "fork" else 3)
 
 
+@pytest.mark.slow
 def test_numba_in_joblib_in_xdist(tmp_path: Path) -> None:
     """Pools within pools: each worker of pytest-xdist runs joblib's workers, and each of these our threads."""
     pytest.importorskip("joblib")
@@ -172,6 +174,7 @@ print(json.dumps([free, inside, blas() == free]))
     assert free
 
 
+@pytest.mark.slow
 def test_an_unwritable_cache_folder(expected: Any, tmp_path: Path) -> None:
     """Of one kernel, for compiling all takes a minute: no error, and the right number."""
     blocked = tmp_path / "file"

@@ -108,6 +108,7 @@ def test_a_file_cut_anywhere_goes_on_to_the_same_bits(
         assert killing.size_and_count(path)[1] == whole.history[-1].evaluations
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """Five times SIGKILL; tests/killed.log has fifty."""
     chance = random.Random(7)
@@ -175,6 +176,16 @@ def test_time_budgets_follow_the_clock_of_the_file(settings: dict[str, Any], tmp
     assert again.history[:count] == whole.history[:count]
     assert all(b.seconds > a.seconds for a, b in zip(again.history, again.history[1:], strict=False))
     assert again.history[-2].seconds < 2.0
+
+
+def test_prior_proposals_take_more_time(tmp_path: Path) -> None:
+    path = tmp_path / "run.checkpoint"
+    short = fit(PRIOR, path, budget=None, time_budget=0.4)
+    longer = fit(PRIOR, path, budget=None, time_budget=1.2)
+    count = len(short.history)
+    assert longer.history[:count] == short.history
+    assert len(longer.history) >= count
+    assert_same(longer, fit(PRIOR, path, budget=None, time_budget=1.2), clock=True)
 
 
 def test_without_a_seed_the_file_keeps_one(tmp_path: Path) -> None:
