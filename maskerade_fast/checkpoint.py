@@ -6,10 +6,8 @@ finds a journal is begun anew and given the answers of the journal for as long a
 proposals and surrogates, it computes again. So nothing of a run's inner state is ever stored, and every moment is as
 good as any other to be killed at.
 
-The file: a line that names the layout, then frames ``length (8 bytes) | CRC-32 of it (4) | payload | BLAKE2b of it
-(16)``, little-endian, appended one by one and flushed to the disk. The first says in JSON what the run is of; the
-others hold a batch each: digest of the mixtures, clock readings before it, the time at its end, arrays of float64. An
-append that was cut short leaves a frame that ends too early, which is dropped; any other fault is damage, and refused.
+The file is one of `frames`: the first says in JSON what the run is of; the others hold a batch each: digest of the
+mixtures, clock readings before it, the time at its end, arrays of float64; a last one may hold the last readings.
 """
 
 from __future__ import annotations
@@ -17,19 +15,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.metadata
-import io
 import json
 import math
 import os
 import platform
-import stat
 import struct
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,15 +32,11 @@ from ._checks import Array
 from ._version import __version__
 from .archive import shortened
 from .errors import DataError
+from .frames import FrameFile
 from .gmm import GMMBatch
 
-try:
-    import fcntl
-except ImportError:  # not on Windows: two runs on one file are then not told from one
-    fcntl = None  # type: ignore[assignment]
-
 _MAGIC, _LAYOUT = b"maskerade_fast checkpoint ", 1
-_HEAD, _CHECK = struct.Struct("<QI"), 16
+_DIGEST = 16
 _MOST_HEADER = 2**24
 _BATCH, _END = b"B", b"E"
 
@@ -116,22 +107,16 @@ class Journal(Unrecorded):
         self._trailing: list[float] = []  # readings after the last batch
         self._ahead: _Batch | None = None
         self._offset = self._last = 0.0
-        try:
-            self._file = self._opened()
-        except OSError as error:
-            self._refuse(f"cannot be written ({error.strerror or error})")
+        self._frames = FrameFile(self.path, _MAGIC, _LAYOUT)
         try:
             self._begin()
-        except OSError as error:
-            self._file.close()
-            self._refuse(f"cannot be read or written ({error.strerror or error})")
         except BaseException:
-            self._file.close()
+            self._frames.close()
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
         """Leave the file to others; after a run that ended well with the clock's last readings."""
-        with self._file:
+        with contextlib.closing(self._frames):
             if kind is None and self._ahead is None and self._taken:
                 with contextlib.suppress(DataError):  # the result is there; its history would be told otherwise
                     self._append(_END + _readings(self._taken))
@@ -176,46 +161,37 @@ class Journal(Unrecorded):
 
     def _begin(self) -> None:
         """Check all frames, then stand before the first batch; write the header of a new file."""
-        size = os.fstat(self._file.fileno()).st_size
-        first = self._file.read(len(_MAGIC) + 16)
-        line, newline, _ = first.partition(b"\n")
-        own = _MAGIC + b"%d" % _LAYOUT
-        if not newline and own.startswith(first):  # empty, or cut short within the line
-            self._new()
-            return
-        if not newline or not line.startswith(_MAGIC) or not line[len(_MAGIC) :].isdigit():
-            self._refuse("not a checkpoint; it is left as it is")
-        if int(line[len(_MAGIC) :]) > _LAYOUT:
-            self._refuse("written by a newer maskerade_fast")
-        position = len(line) + 1
-        header = self._frame(position, size)
-        if header is None:  # cut short before the first batch
-            self._new()
+        frames, self._next = self._frames, 0
+        header = frames.payload(frames.first) if frames.first else None
+        if header is None:  # nothing there, or cut short before the first batch
+            if self.identity.get("seed") is None:
+                self.identity["seed"] = np.random.SeedSequence().entropy
+            self._append(json.dumps(self._full_identity()).encode())
+            self._go_on(0.0)
             return
         self._compare(header)
-        position = self._first = position + _HEAD.size + len(header) + _CHECK
-        while (payload := self._frame(position, size)) is not None:
+        self._next = position = frames.behind(frames.first, header)
+        while (payload := frames.payload(position)) is not None:
             batch = self._parsed(position, payload)
             if batch is None:
                 self._trailing = _taken_readings(payload, 1)[0]
-                if position + _HEAD.size + len(payload) + _CHECK != size:
-                    self._damaged(position)
+                if frames.behind(position, payload) != frames.size:
+                    frames.damaged(position)
                 break
             self.evaluations += len(batch.arrays[0])
-            position += _HEAD.size + len(payload) + _CHECK
-        self._end = position
-        self._next = self._first
+            position = frames.behind(position, payload)
+        frames.end = position
         self._advance()
 
     def _advance(self) -> None:
         """Stand before the next batch of the file; after the last one the clock goes on by itself."""
         before, self._ahead = self._ahead, None
-        if self._next < self._end:
-            payload = self._frame(self._next, self._end)
+        if self._next < self._frames.end:
+            payload = self._frames.payload(self._next)
             assert payload is not None
             self._ahead = self._parsed(self._next, payload)
             assert self._ahead is not None
-            self._next += _HEAD.size + len(payload) + _CHECK
+            self._next = self._frames.behind(self._next, payload)
             self._given = list(self._ahead.readings)
             return
         self._given = list(self._trailing)
@@ -229,45 +205,18 @@ class Journal(Unrecorded):
         if known.digest == digest:
             return True
         held = len(known.arrays[0])
-        if self._extensible and self._next == self._end and held < count:
-            self._end, self._trailing, self._ahead = known.start, [], None
+        if self._extensible and self._next == self._frames.end and held < count:
+            self._frames.end, self._trailing, self._ahead = known.start, [], None
             self.evaluations -= held
             self._given = []
             self._go_on(max([known.end, *self._taken]))
             return False
         if self._extensible and count < held:
-            self._refuse(f"holds more than this budget asks for: {self.evaluations} likelihoods")
-        self._refuse(
+            self._frames.refuse(f"holds more than this budget asks for: {self.evaluations} likelihoods")
+        self._frames.refuse(
             f"data, prior and options are this run's, but not batch {self._batches + 1}: was it written on another "
             "kind of processor, or by another state of the package?"
         )
-
-    def _frame(self, position: int, size: int) -> bytes | None:
-        """Payload of the frame at `position`; None where the file ends, be it within the frame."""
-        self._file.seek(position)
-        head = self._file.read(_HEAD.size)
-        if len(head) < _HEAD.size:
-            return None
-        length, check = _HEAD.unpack(head)
-        if zlib.crc32(head[:8]) != check or length == 0:
-            self._only_zeros(head, position)
-            return None
-        end = position + _HEAD.size + length + _CHECK
-        if end > size:
-            return None
-        payload, digest = self._file.read(length), self._file.read(_CHECK)
-        if hashlib.blake2b(payload, digest_size=_CHECK).digest() != digest:
-            if end == size:
-                return None  # blocks that the disk never got
-            self._damaged(position)
-        return payload
-
-    def _only_zeros(self, seen: bytes, position: int) -> None:
-        """Where power failed, a file system may have made the file longer and not have filled it."""
-        while seen:
-            if seen.strip(b"\0"):
-                self._damaged(position)
-            seen = self._file.read(2**20)
 
     def _parsed(self, start: int, payload: bytes) -> _Batch | None:
         """A batch, or None for the end's readings."""
@@ -277,7 +226,7 @@ class Journal(Unrecorded):
                 return None
             if payload[:1] != _BATCH:
                 raise ValueError(payload[:1])
-            readings, place = _taken_readings(payload, 1 + _CHECK)
+            readings, place = _taken_readings(payload, 1 + _DIGEST)
             end, count = struct.unpack_from("<dQ", payload, place)
             place += 16
             arrays = []
@@ -289,8 +238,8 @@ class Journal(Unrecorded):
             if len(arrays[0]) != count:
                 raise ValueError(count)
         except (ValueError, LookupError, TypeError, OverflowError, struct.error):
-            self._damaged(start)
-        return _Batch(start, payload[1 : 1 + _CHECK], readings, end, arrays)
+            self._frames.damaged(start)
+        return _Batch(start, payload[1 : 1 + _DIGEST], readings, end, arrays)
 
     def _compare(self, header: bytes) -> None:
         try:
@@ -298,91 +247,42 @@ class Journal(Unrecorded):
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            self._damaged(0)
+            self._frames.damaged(0)
         if self.identity.get("seed") is None and isinstance(found.get("seed"), int):
             self.identity["seed"] = found["seed"]
         expected = json.loads(json.dumps(self._full_identity()))
         names = [name for name in {**expected, **found} if expected.get(name) != found.get(name)]
         if names:
             differences = ", ".join(_difference(name, found.get(name), expected.get(name)) for name in names)
-            self._refuse(f"of another run: {differences}")
+            self._frames.refuse(f"of another run: {differences}")
 
-    # ---- writing ----
-
-    def _opened(self) -> io.FileIO:
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-        file = io.FileIO(os.open(self.path, flags | getattr(os, "O_NONBLOCK", 0), 0o666), "r+b")
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.close()
-            self._refuse("not a file that can be written and read again")
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.close()
-                self._refuse("in use by another run")
-        return file
-
-    def _new(self) -> None:
-        """An empty journal, in place of nothing or of one that was cut short before its first batch."""
-        if self.identity.get("seed") is None:
-            self.identity["seed"] = np.random.SeedSequence().entropy
-        self._ahead = None
-        self._end = self._first = self._next = 0
-        line = _MAGIC + b"%d\n" % _LAYOUT
-        self._append(json.dumps(self._full_identity()).encode(), line)
-        self._go_on(0.0)
-
-    def _append(self, payload: bytes, before: bytes = b"") -> None:
-        """Write a frame behind the last whole one; if that fails the file ends there as it did."""
-        head = struct.pack("<Q", len(payload))
-        digest = hashlib.blake2b(payload, digest_size=_CHECK).digest()
-        content = memoryview(before + head + struct.pack("<I", zlib.crc32(head)) + payload + digest)
-        try:
-            try:
-                self._file.truncate(self._end)
-                self._file.seek(self._end)
-                written = 0
-                while written < len(content):
-                    written += self._file.write(content[written:]) or 0
-                os.fsync(self._file.fileno())
-            except BaseException:  # Ctrl-C too: what is half there would be dropped anyway
-                self._file.truncate(self._end)
-                raise
-        except OSError as error:
-            kept = f"; it keeps the {self.evaluations} likelihoods of the batches before" if self.evaluations else ""
-            self._refuse(f"cannot be written ({error.strerror or error}){kept}")
-        self._end += len(content)
-        self._next = self._end
+    def _append(self, payload: bytes) -> None:
+        count = self.evaluations
+        self._frames.append(payload, f"; it keeps the {count} likelihoods of the batches before" if count else "")
+        self._next = self._frames.end
 
     def _full_identity(self) -> dict[str, Any]:
         versions = {name: _version(name) for name in ("numpy", "scipy", "numba")}
         return {**self.identity, "version": __version__, **versions, "machine": platform.machine()}
-
-    def _damaged(self, position: int) -> NoReturn:
-        self._refuse(f"damaged at byte {position}; it is left as it is")
-
-    def _refuse(self, why: str) -> NoReturn:
-        raise DataError(f"checkpoint: {self.path}: {why}") from None
 
 
 def fingerprint(array: Array) -> str:
     """Digest of shape, dtype and content of an array on the host, for an identity."""
     array = np.ascontiguousarray(array)
     label = f"{array.shape} {array.dtype.str}".encode()
-    return "blake2b " + hashlib.blake2b(label + array.tobytes(), digest_size=_CHECK).hexdigest()
+    return "blake2b " + hashlib.blake2b(label + array.tobytes(), digest_size=_DIGEST).hexdigest()
 
 
 def described_seed(seed: Any) -> Any:
     """A seed as a JSON value: an int, None, or a digest of a Generator's state."""
     if isinstance(seed, np.random.Generator):
         state = json.dumps(seed.bit_generator.state, sort_keys=True, default=lambda array: array.tolist())
-        return "generator " + hashlib.blake2b(state.encode(), digest_size=_CHECK).hexdigest()
+        return "generator " + hashlib.blake2b(state.encode(), digest_size=_DIGEST).hexdigest()
     return None if seed is None else int(seed)
 
 
 def _digest(mixtures: GMMBatch, grad: bool) -> bytes:
-    whole = hashlib.blake2b(b"gradient" if grad else b"value", digest_size=_CHECK)
+    whole = hashlib.blake2b(b"gradient" if grad else b"value", digest_size=_DIGEST)
     for array in (mixtures.offsets, mixtures.weights, mixtures.means, mixtures.scales, mixtures.noise_variances):
         if array is not None:
             whole.update(f"{array.shape} {array.dtype.str}".encode() + np.ascontiguousarray(array).tobytes())

@@ -16,7 +16,7 @@ ROWS: list[list[str]] = [
     ["errors", "_checks", "_memory", "_version"],
     ["backends._blas", "backends", "backends.cpu.", "backends.gpu."],
     ["gmm", "trend", "data", "latent", "prior", "student", "relabelling", "measure", "warping", "optimize", "archive"],
-    ["distances", "hyperkernel", "gram", "grid", "likelihood", "gp", "checkpoint"],
+    ["distances", "hyperkernel", "gram", "grid", "likelihood", "gp", "frames", "checkpoint"],
     ["surrogate", "integrals", "acquisition", "target", "modes", "proposals", "importance", "prediction", "posterior"],
     ["sampling", "quadrature", "io", "plotting", "cli"],
     ["__init__", "__main__"],
