@@ -4,6 +4,7 @@
 batched Gram matrices, likelihoods and predictions; and the pieces of the quadrature, for loops of one's own.
 """
 
+from ._version import __version__
 from .acquisition import mutual_information, uncertainty
 from .distances import Metric, energy_distance, energy_distance_vjp, gaussian_mmd2, gaussian_mmd2_vjp
 from .errors import (
@@ -26,8 +27,6 @@ from .prediction import JointDensity, Prediction, combine_gaussians, combine_gau
 from .prior import Draws, Prior
 from .quadrature import marginalise, warm_up
 from .surrogate import Surrogate
-
-__version__ = "0.1.0"
 
 __all__ = [
     "BackendUnavailableError",

@@ -7,6 +7,7 @@ looked at; large ones are checked on the card, and one number comes back to say 
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from typing import Any
 
@@ -156,3 +157,12 @@ def generator(seed: Any, name: str = "seed") -> np.random.Generator:
     if seed is not None:
         seed = integer(seed, name, minimum=0)
     return np.random.default_rng(seed)
+
+
+def callers_level() -> int:
+    """`stacklevel` with which the function that calls this one names the line outside the package that led here."""
+    level, package = 1, __name__.partition(".")[0]
+    # contextlib stands between a function and its decorators that are context managers
+    while sys._getframe(level).f_globals.get("__name__", "").partition(".")[0] in (package, "contextlib"):
+        level += 1
+    return level

@@ -1,7 +1,8 @@
-"""How much memory an operation may use: the caller's `max_bytes`, or a share of what is free."""
+"""How much memory an operation may use: the caller's `max_bytes` or a share of what is free; a result all of it."""
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -36,6 +37,16 @@ def workers_that_fit(wanted: int, bytes_each: int, max_bytes: int | None, what: 
         origin = f"max_bytes={bound}" if max_bytes is not None else f"{bound}, half of the free memory"
         raise MemoryError(f"{what} needs {bytes_each} bytes, more than {origin}; pass a larger max_bytes")
     return min(wanted, bound // max(bytes_each, 1))
+
+
+def require_room(shape: tuple[int, ...], what: str) -> None:
+    """MemoryError for a float64 result of `shape` that memory has no room for.
+
+    NumPy would often get the pages from a system that promises more than it has, and lose the process on the way.
+    """
+    needed = 8 * math.prod(shape)
+    if needed > _SMALL and needed > (free := free_bytes()):
+        raise MemoryError(f"{what} of shape {shape} needs {needed} bytes, more than the {free} that are free")
 
 
 def free_bytes() -> int:

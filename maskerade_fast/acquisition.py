@@ -64,9 +64,20 @@ def mutual_information(
         Where the surrogate's mixtures live.
     batch : bool
         True: one number for all together; False: shape (b,), each by itself.
+
+    Raises
+    ------
+    ValueError
+        With `batch`, if the candidates' covariance is not positive definite.
     """
     if batch:
-        return _Information(surrogate, evidence).value_and_pull(candidates)[0] if len(candidates) else 0.0
+        try:
+            return _Information(surrogate, evidence).value_and_pull(candidates)[0] if len(candidates) else 0.0
+        except np.linalg.LinAlgError:
+            raise ValueError(
+                "candidates: their covariance is not positive definite; raise the surrogate's `jitter`, leave twins "
+                "out, or give a Metric with a mass term if the mixtures differ in total weight"
+            ) from None
     covariance = surrogate.kernel_matvec(candidates, evidence.support, evidence.coefficients)
     _, variance = surrogate.mean_and_variance(candidates)
     # Without jitter an observation has variance 0, up to rounding: asking there again tells nothing.

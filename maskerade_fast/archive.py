@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import os
 import re
+import stat
 import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -89,7 +90,9 @@ def load_arrays(path: str | os.PathLike[str], *, kind: str, version: int) -> dic
         inside than 64 MiB and a hundred times its size.
     """
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise DataError(f"{path}: a pipe or a device, expected a file")
             if not zipfile.is_zipfile(file):
                 raise DataError(f"{path}: damaged, or not a file saved by maskerade_fast")
             size = os.fstat(file.fileno()).st_size
@@ -118,6 +121,12 @@ def load_arrays(path: str | os.PathLike[str], *, kind: str, version: int) -> dic
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
     except _DAMAGE as error:
         raise DataError(f"{path}: damaged ({shortened(str(error), 200)})") from None
+
+
+def opened(path: str | os.PathLike[str]) -> BinaryIO:
+    """`path`, opened for reading; a pipe that nobody writes to does not hold the caller up."""
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+    return open(os.open(path, flags), "rb")
 
 
 def shortened(text: str, length: int = 30) -> str:

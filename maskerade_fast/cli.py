@@ -56,8 +56,10 @@ def _fit(options: argparse.Namespace) -> int:
     say = _silent if options.quiet else print
     if options.plot:
         _require_matplotlib()
-    for path in (options.plot, options.predictions, options.save):
+    for path in (options.plot, options.predictions, options.save, options.checkpoint):
         _require_folder(path)
+    if options.checkpoint and options.test_fraction > 0.0 and options.split == "random" and options.seed is None:
+        raise DataError("--checkpoint: beside a random split expected --seed, else the rows differ at every start")
     table = read_csv(options.data)
     X, y, names, target = table.split(options.target)
     if table.n_dropped:
@@ -78,6 +80,7 @@ def _fit(options: argparse.Namespace) -> int:
         device=options.device,
         seed=options.seed,
         progress=not options.quiet and sys.stderr.isatty(),
+        checkpoint=options.checkpoint,
     )
     seconds = time.perf_counter() - start
     if options.save:
@@ -281,6 +284,9 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--plot", metavar="OUT.png", type=Path, help="picture of the fit (needs matplotlib)")
     fit.add_argument("--predictions", metavar="OUT.csv", type=Path, help="of held-out rows, or of all if none are")
     fit.add_argument("--save", metavar="MODEL.npz", type=Path, help="for `maskerade-fast predict`")
+    fit.add_argument(
+        "--checkpoint", metavar="FILE", type=Path, help="keeps all likelihoods; the same call goes on from it"
+    )
     fit.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
     predict = commands.add_parser("predict", help="predict new rows with a saved model")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ._checks import Array, one_of
+from ._checks import Array, is_cupy, one_of
+from ._memory import require_room
 from .backends import array_namespace, get_backend, on_their_device
 from .gmm import GMMBatch
 from .gram import checked_points, is_by_point
@@ -84,7 +85,7 @@ def predict_gp(
     TypeError
         For arrays that are not real numbers, or that live on different devices.
     MemoryError
-        If one matrix and one block of test points do not fit in `max_bytes`.
+        If one matrix and one block of test points do not fit in `max_bytes`, or all covariances in what is free.
 
     Warns
     -----
@@ -110,6 +111,8 @@ def predict_gp(
         if basis.shape[1] != basis_new.shape[1]:
             raise ValueError(f"basis_new: {basis_new.shape[1]} columns, expected {basis.shape[1]} as basis has")
     xb = get_backend(g.weights, X, y, noise, X_new, basis, basis_new)
+    if full and not is_cupy(X):
+        require_room((len(g), len(X_new), len(X_new)), "covariances")
     batch = (g.offsets, g.weights, g.means, g.scales)
     options = {"full": full, "jitter": float(jitter), "max_bytes": limit}
     grid = on_grid(X, y, noise, structure, other=basis is not None)

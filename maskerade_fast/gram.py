@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import Any
 
 import numpy as np
 
-from ._checks import Array, check_finite, float_array, is_cupy, one_of, seen_by_host
+from ._checks import Array, callers_level, check_finite, float_array, is_cupy, one_of, seen_by_host
 from .backends import array_namespace, get_backend, on_their_device, to_host
 from .errors import CollapsedInputsWarning
 from .gmm import GMMBatch
@@ -163,7 +162,7 @@ def warn_if_collapsed(X: Array, name: str) -> None:
             f"{np.spacing(largest):g} apart, and rows have become equal; subtract an offset before the cast to "
             f"{X.dtype}",
             CollapsedInputsWarning,
-            stacklevel=_callers_level(),
+            stacklevel=callers_level(),
         )
 
 
@@ -177,11 +176,3 @@ def _looks_rounded(column: Array) -> bool:
         return False
     xp = array_namespace(column)
     return bool(xp.diff(xp.unique(column).astype(np.float64)).min() <= spacing)
-
-
-def _callers_level() -> int:
-    """`stacklevel` with which the function that calls this one names the line outside the package that led here."""
-    level, package = 1, __name__.partition(".")[0] + "."
-    while sys._getframe(level).f_globals.get("__name__", "").startswith(package):
-        level += 1
-    return level

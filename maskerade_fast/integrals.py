@@ -103,9 +103,12 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
     mean = float(node_weights @ values)
 
     white_u = white @ u
+    alpha = surrogate.solve_transposed(white_u)
     prior_part = float(u @ surrogate.kernel_matvec(prepared, prepared, u))
-    # A difference of two near-equal numbers once the observations explain Z: what rounding leaves below zero is none.
-    variance = max(prior_part - float(white_u @ white_u), 0.0)
+    # With alpha = K^-1 kappa(Theta, S) u this difference, of near-equal numbers once the observations explain Z, is
+    # (u, -alpha) kappa (u, -alpha) + jitter |alpha|^2: the last term alone is a bound that rounding cannot go below.
+    least = surrogate.jitter * surrogate.outputscale * float(alpha @ alpha)
+    variance = max(prior_part - float(white_u @ white_u), least)
 
     rotated = white * np.sqrt(node_weights)
     left = surrogate.solve_transposed(rotated @ rotated.T)
@@ -129,7 +132,7 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
         node_weights=node_weights,
         node_values=values,
         support=surrogate.prepare(concat([nodes, surrogate.mixtures])),
-        coefficients=np.concatenate([u, -surrogate.solve_transposed(white_u)]),
+        coefficients=np.concatenate([u, -alpha]),
         _rotated=rotated,
         _surrogate=surrogate,
     )

@@ -9,6 +9,8 @@ import io
 import itertools
 import math
 import os
+import select
+import stat
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
@@ -19,14 +21,22 @@ from typing import Any, TextIO
 import numpy as np
 
 from ._checks import Array
-from .archive import ALWAYS_READ, MOST_EXPANSION, shortened
+from ._memory import free_bytes
+from .archive import ALWAYS_READ, MOST_EXPANSION, opened, shortened
 from .errors import DataError
 from .prediction import Prediction
 
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 _DELIMITERS = ("\t", ";", ",")  # in this order: a comma may also sit inside the cells of the other two
 _MOST_NAMES = 20  # in a message
+# Bytes taken in reading a table for each of the file (5 for cells of full digits, 17 for single ones); most bytes that
+# a pipe may hold, and seconds of its silence
+_ROOM, _MOST_PIPED, _SILENCE = 16, 2**30, 30.0
 _LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+class _BadRow(Exception):
+    """Line in which a row begins that is no CSV, and what csv says of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +106,8 @@ def read_csv(path: str | os.PathLike[str]) -> Table:
         raise DataError(f"{path}: damaged gzip file ({error})") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except _BadRow as error:
+        raise DataError(f"{path}, line {error.args[0]}: not a CSV file ({shortened(error.args[1], 100)})") from None
     except csv.Error as error:
         raise DataError(f"{path}: not a CSV file ({shortened(str(error), 100)})") from None
     except OverflowError:
@@ -195,8 +207,33 @@ def _opened(destination: Any) -> contextlib.AbstractContextManager[TextIO]:
     return contextlib.nullcontext(destination)
 
 
+def _content(path: Path) -> bytes:
+    """All bytes of a file, or of a pipe that is written to, as a shell's ``<(...)``."""
+    with opened(path) as file:
+        kind = os.fstat(file.fileno())
+        if stat.S_ISREG(kind.st_mode):
+            needed = _ROOM * kind.st_size
+            if needed > ALWAYS_READ and needed > (free := free_bytes()):
+                raise DataError(
+                    f"{path}: {kind.st_size} bytes, to read which takes some {_ROOM} times as many; {free} are free"
+                )
+            return file.read()
+        if not stat.S_ISFIFO(kind.st_mode):
+            raise DataError(f"{path}: a device, expected a file")
+        content = bytearray()
+        while True:
+            if not select.select([file], [], [], _SILENCE)[0]:
+                raise DataError(f"{path}: a pipe from which nothing came for {_SILENCE:g} s")
+            piece = os.read(file.fileno(), 2**20)
+            content += piece
+            if not piece:
+                return bytes(content)
+            if len(content) > _MOST_PIPED:
+                raise DataError(f"{path}: a pipe of more than {_MOST_PIPED} bytes, expected less; write it to a file")
+
+
 def _text(path: Path) -> str:
-    content = path.read_bytes()
+    content = _content(path)
     if content[:2] == b"\x1f\x8b":  # gzip's mark, whatever the file is called
         most = max(ALWAYS_READ, MOST_EXPANSION * len(content))
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
@@ -207,12 +244,19 @@ def _text(path: Path) -> str:
 
 
 def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and stripped cells of every row that is not blank."""
+    """Number of the first line and stripped cells of every row that is not blank."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), skipinitialspace=True, strict=True)
-    for row in reader:
+    while True:
+        line = reader.line_num + 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:  # of an unclosed quote the reader knows only where the file ends
+            raise _BadRow(line, str(error)) from None
         cells = [cell.strip() for cell in row]
         if len(cells) > 1 or any(cells):
-            yield reader.line_num, cells
+            yield line, cells
 
 
 def _delimiter(text: str) -> str:

@@ -145,7 +145,8 @@ class Posterior:
         """
         share = controlled.trusted
         surrogate, evidence = controlled.surrogate, controlled.evidence
-        f = np.where(controlled.sampled, np.exp(controlled.log_f - controlled.log_f[controlled.sampled].max()), 0.0)
+        log_f = np.where(controlled.sampled, controlled.log_f, -np.inf)  # others may be too large for exp
+        f = np.exp(log_f - log_f.max())
         f *= (1.0 - share) / f.sum()
         weights, factor = np.diag(f), np.diag(np.sqrt(f))
         nodes, node_mass = surrogate.mixtures, f

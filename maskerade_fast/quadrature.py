@@ -6,10 +6,9 @@ The loop knows a reference measure q and values of f = likelihood * prior / q. I
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from ._checks import Array, generator, integer, one_of, positive
 from .acquisition import ACQUISITIONS, propose
 from .backends import gpu_problem, on_their_device, require_gpu, single_threaded_blas, to_device, to_host
+from .checkpoint import Journal, Unrecorded, described_seed, fingerprint
 from .data import RegressionData, Standardiser
 from .distances import Metric, gaussian_mmd2, gaussian_mmd2_vjp
 from .gmm import GMMBatch, concat
@@ -108,7 +108,12 @@ def marginalise(
         Show a progress bar on standard error.
     callback : callable, optional
         Called with each new `HistoryRow`; the run ends if it returns True.
-    checkpoint : None
+    checkpoint : path, optional
+        A file that keeps every likelihood as it is evaluated. The same call with the same file goes on where a run was
+        killed, to the same bits, or gives the result of a finished run again; nothing is lost but the batch in flight.
+        A file of other data, prior, options, seed or versions is refused. What may change: `progress`, `callback`
+        (called for rows of the file too), `budget` and `time_budget` with "prior". With ``seed=None`` the file keeps
+        the seed. The clock of a time budget goes on from the last batch kept; docs/limits.md has sizes and times.
 
     Returns
     -------
@@ -121,6 +126,9 @@ def marginalise(
         For arguments out of range, naming them; ValueError if no drawn mixture has a finite likelihood.
     BackendUnavailableError
         For ``device="gpu"`` where no GPU can be used, with the cause.
+    DataError
+        For a `checkpoint` that is of another run, by the names of what differs; that is damaged or no checkpoint; that
+        another process uses; or that cannot be written, at the start or later. What it holds is kept.
 
     Notes
     -----
@@ -130,7 +138,7 @@ def marginalise(
     dense algebra of the h observations: factors of h x h matrices, solves for h x m ones, and vectors. With h of some
     hundred these take LAPACK milliseconds, one after another, each deciding what comes next.
     """
-    _refuse_what_is_not_here(proposals, checkpoint)
+    one_of(proposals, "proposals", ("laplace", "prior"))
     if trend is None:
         trend = _DEFAULT_TREND if prior is None else "none"  # a prior that is given is the whole model
     data = RegressionData.from_arrays(X, y, trend)
@@ -144,14 +152,24 @@ def marginalise(
     integer(nodes, "nodes", minimum=1)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback: {callback!r}, expected a callable or None")
-    rng = generator(seed)
+    if not isinstance(checkpoint, str | os.PathLike | None):
+        raise TypeError(f"checkpoint: {checkpoint!r}, expected a path or None")
+    generator(seed)  # refuses what is no seed
     standardiser = Standardiser.from_data(data) if standardise else Standardiser.identity(data)
     scaled = standardiser.to_unit(data).to(device)
     prior = _chosen_prior(prior, max_components, data, noise_variance, standardiser, standardise)
     shift = standardiser.log_density_shift(data.n_points)
-    with _progress_bar(progress, limits) as bar:
+    record = Unrecorded()
+    if checkpoint is not None:
+        chosen = {"proposals": proposals, "acquisition": acquisition, "trend": trend, "nodes": nodes}
+        chosen |= {"standardise": bool(standardise), "device": device, "seed": described_seed(seed)}
+        identity = _identity(data, prior, limits, chosen)
+        record = Journal(checkpoint, identity, extensible=proposals == "prior")
+        seed = record.identity["seed"] if seed is None else seed
+    rng = generator(seed)
+    with record, _progress_bar(progress, limits) as bar:
         if proposals == "laplace":
-            sampling = SamplingRun(scaled, prior, default_metric(prior), _POWER, nodes, shift, device, rng)
+            sampling = SamplingRun(scaled, prior, default_metric(prior), _POWER, nodes, shift, device, rng, record)
             try:
                 for row in sampling.steps(limits, acquisition):
                     if not _report(row, bar, callback):
@@ -162,7 +180,7 @@ def marginalise(
                 sampling.interrupted = True
             return sampling.posterior(standardiser, prior.max_components)
         measure: ReferenceMeasure = PriorMeasure(prior)
-        run = _Run(scaled, measure, default_metric(prior), measure.draw(nodes, rng), shift, device)
+        run = _Run(scaled, measure, default_metric(prior), measure.draw(nodes, rng), shift, device, record)
         try:
             for mixtures in _batches(run, measure, limits, acquisition, rng):
                 run.evaluate(mixtures)
@@ -175,6 +193,18 @@ def marginalise(
     if run.state is None:
         raise ValueError("y: no drawn mixture has a finite likelihood; is the noise variance too small?")
     return run.posterior(standardiser, prior.max_components)
+
+
+def _identity(data: RegressionData, prior: Prior, limits: Limits, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What a checkpoint is of, by the names of `marginalise`; all that the bits of a run depend on."""
+    identity = {"X": fingerprint(data.X), "y": fingerprint(data.y), **chosen, "max_components": prior.max_components}
+    if chosen["proposals"] == "laplace":  # budgets are planned with from the first batch on
+        identity |= {"budget": limits.budget, "time_budget": limits.seconds}
+    identity |= {"initial": limits.initial, "batch_size": limits.batch_size}
+    for field in fields(prior):
+        value = getattr(prior, field.name)
+        identity[f"prior.{field.name}"] = fingerprint(value) if isinstance(value, np.ndarray) else repr(value)
+    return identity
 
 
 def _batches(
@@ -222,12 +252,12 @@ class _Run:
         nodes: Draws,
         log_density_shift: float,
         device: str,
+        record: Unrecorded,
     ) -> None:
         self.data, self.measure, self.metric = data, measure, metric
         self.nodes, self.node_weights = nodes.mixtures.to(device), nodes.weights
         self.shift = log_density_shift
-        self.device = device
-        self.start = time.perf_counter()
+        self.device, self.record = device, record
         self.failed_starts = 0
         self.interrupted = False
         self.state: _State | None = None
@@ -236,7 +266,7 @@ class _Run:
     @property
     def seconds(self) -> float:
         """Since the start."""
-        return time.perf_counter() - self.start
+        return self.record.seconds()
 
     @property
     def last_batch_seconds(self) -> float:
@@ -258,9 +288,12 @@ class _Run:
     @single_threaded_blas()
     def evaluate(self, mixtures: GMMBatch) -> None:
         """Evaluate a batch, given on the host, and bring surrogate and evidence up to date."""
-        values = to_host(
-            log_likelihood(mixtures.to(self.device), self.data.X, self.data.y, basis=self.data.basis).value
-        )
+
+        def evaluate() -> tuple[Array]:
+            placed = mixtures.to(self.device)
+            return (to_host(log_likelihood(placed, self.data.X, self.data.y, basis=self.data.basis).value),)
+
+        (values,) = self.record.evaluated(mixtures, False, evaluate)
         if self.state is None and self.hopeless is not None:
             mixtures = concat([self.hopeless, mixtures])
             values = np.concatenate([np.full(len(self.hopeless), -np.inf), values])
@@ -329,12 +362,6 @@ def _chosen_device(device: Any) -> str:
     if device == "gpu":
         require_gpu()
     return str(device)
-
-
-def _refuse_what_is_not_here(proposals: Any, checkpoint: Any) -> None:
-    one_of(proposals, "proposals", ("laplace", "prior"))
-    if checkpoint is not None:
-        raise ValueError("checkpoint: expected None, this version cannot write checkpoints")
 
 
 def _chosen_prior(

@@ -8,7 +8,6 @@ rounds that refit the measure and three to draws from the settled one, which alo
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 
 from ._checks import Array, integer, positive
 from .acquisition import propose
+from .checkpoint import Unrecorded
 from .data import RegressionData, Standardiser
 from .distances import Metric
 from .gmm import GMMBatch, concat
@@ -109,12 +109,12 @@ class SamplingRun:
         log_density_shift: float,
         device: str,
         rng: np.random.Generator,
+        record: Unrecorded,
     ) -> None:
         self.data, self.metric, self.power, self.nodes = data, metric, power, nodes
         self.shift, self.device, self.rng = log_density_shift, device, rng
-        self.target = Target(data, prior, device)
+        self.target = Target(data, prior, device, record)
         self.adaptation = Adaptation(self.target, rng)
-        self.start = time.perf_counter()
         self.interrupted = False
         self.failed_starts = 0
         self.state: _State | None = None
@@ -122,7 +122,7 @@ class SamplingRun:
     @property
     def seconds(self) -> float:
         """Since the start."""
-        return time.perf_counter() - self.start
+        return self.target.record.seconds()
 
     def steps(self, limits: Limits, acquisition: str) -> Iterator[HistoryRow]:
         """Spend the budget, a history row at a time; the iteration can end after any of them."""

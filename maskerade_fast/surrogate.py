@@ -11,17 +11,20 @@ takes LAPACK a few milliseconds, and the search for the length needs one number 
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg.lapack import dpocon
 from scipy.optimize import minimize_scalar
 
-from ._checks import Array, float_array, is_cupy, non_negative, one_of, positive, real
+from ._checks import Array, callers_level, float_array, is_cupy, non_negative, one_of, positive, real
 from .backends import single_threaded_blas, to_device_of, to_host
 from .distances import Metric
+from .errors import PrecisionWarning
 from .gmm import GMMBatch, GMMGradient, concat
 from .hyperkernel import (
     PreparedBatch,
@@ -41,6 +44,8 @@ _LENGTH_RANGE = (1e-2, 1e2)
 _LENGTH_GRID = 13
 # Correlation of the median observation with its nearest neighbour, below which a warning is due
 _LEAST_CORRELATION = 0.5
+# Condition number from which solves keep fewer than three digits
+_LOST = 1e13
 
 Batch = GMMBatch | PreparedBatch
 
@@ -121,6 +126,11 @@ class Surrogate:
         ValueError
             For NaN or only minus infinity among `log_values`, for lengths that differ, or if the covariance of the
             observations is not positive definite (unequal masses need a Metric with a mass term).
+
+        Warns
+        -----
+        PrecisionWarning
+            If `jitter` is so small that solves with that covariance have lost their digits.
         """
         metric = Metric() if metric is None else metric
         log_values = _checked_values(log_values, mixtures)
@@ -162,6 +172,7 @@ class Surrogate:
         factor[:h, :h] = self.factor
         factor[h:, :h] = left
         factor[h:, h:] = _cholesky(corner - left @ left.T)
+        self._warn_of_lost_digits(factor)
         return replace(
             self,
             mixtures=concat([self.mixtures, mixtures]),
@@ -176,6 +187,7 @@ class Surrogate:
         lengthscale, at_bound = (self.lengthscale, False) if self.fixed[1] else self._best_length()
         _, factor, outputscale = self._profile(lengthscale)
         factor = factor * np.sqrt(outputscale)
+        self._warn_of_lost_digits(factor)
         return replace(
             self,
             lengthscale=lengthscale,
@@ -200,10 +212,14 @@ class Surrogate:
 
     @single_threaded_blas()
     def mean_and_variance(self, g: Batch) -> tuple[Array, Array]:
-        """Posterior mean and variance of z at each mixture of `g`, shapes (B,); jitter included, never below 0."""
+        """Posterior mean and variance of z at each mixture of `g`, shapes (B,); jitter included.
+
+        The variance is a Schur complement of a positive semi-definite matrix with the jitter on its whole diagonal, so
+        it is no less than the jitter: a difference that is can only be rounding.
+        """
         white = self.whiten(self.kernel(self.prepared, g))
         variance = self.prior_variance - np.einsum("ij,ij->j", white, white)
-        return white.T @ self.whitened, np.maximum(variance, 0.0)
+        return white.T @ self.whitened, np.maximum(variance, self.jitter * self.outputscale)
 
     @property
     def prior_variance(self) -> float:
@@ -291,6 +307,24 @@ class Surrogate:
         whitened = self.whiten(warp.z) if self.factor.size else warp.z
         return replace(self, z=warp.z, log_offset=warp.log_offset, epsilon=warp.epsilon, whitened=whitened)
 
+    def _warn_of_lost_digits(self, factor: Array) -> None:
+        """PrecisionWarning where solves with K have hardly a correct digit left.
+
+        The jitter bounds the condition number by about h / jitter: with the default one this looks at nothing.
+        """
+        if len(factor) < _LOST * self.jitter:
+            return
+        norm = float(np.abs(factor @ factor.T).sum(axis=0).max())
+        reciprocal = float(dpocon(factor, norm, uplo="L")[0])
+        if reciprocal * _LOST < 1.0:
+            warnings.warn(
+                "mixtures: the condition number of their hyper-kernel matrix is about "
+                f"{1.0 / max(reciprocal, 1e-300):.0e}, which leaves hardly a correct digit of 16; some mixtures nearly "
+                f"repeat others: raise `jitter` (now {self.jitter:g}) or leave them out",
+                PrecisionWarning,
+                stacklevel=callers_level(),
+            )
+
     def _profile(self, lengthscale: float) -> tuple[float, Array, float]:
         """Log marginal likelihood of z at `lengthscale`, up to a constant, the factor of K / lambda^2, and lambda^2."""
         correlation = covariance_from_distance(
@@ -325,7 +359,8 @@ class Surrogate:
         if not np.isfinite(losses[best]):
             _raise_indefinite()
         around = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-        refined = minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-3})
+        with np.errstate(invalid="ignore"):  # it subtracts the infinite losses of indefinite matrices
+            refined = minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-3})
         found = float(refined.x) if refined.fun < losses[best] else float(grid[best])
         at_bound = min(found - low, high - found) < 2e-3
         return float(np.exp(0.5 * found)), at_bound

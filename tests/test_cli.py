@@ -257,3 +257,17 @@ def test_closed_output_is_no_error(data: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("os.dup2", lambda _, target: redirected.append(target))
     assert main(["info"]) == 0
     assert len(redirected) == 1
+
+
+def test_checkpoint(capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path) -> None:
+    """The same call prints the same; other data are refused; a random split needs a seed."""
+    path = tmp_path / "run.checkpoint"
+    command = ["fit", data, "--test-fraction", 0.25, "--checkpoint", path]
+    outputs = [run(capsys, *command, *FAST)[1].split("Time") for _ in range(2)]
+    assert outputs[0][0] == outputs[1][0]
+    assert path.stat().st_size > 0
+    assert "--checkpoint: beside a random split expected --seed" in refused(capsys, *command)
+    status, _, err = run(capsys, "fit", data, *FAST, "--checkpoint", path)
+    assert (status, err.count("\n")) == (2, 1)
+    assert f"fit: checkpoint: {path}: of another run: X differs, y differs" in err
+    assert "no folder" in refused(capsys, "fit", data, "--checkpoint", tmp_path / "no" / "where")

@@ -359,6 +359,22 @@ def test_the_default_run(emulated: Any) -> None:
     np.testing.assert_allclose(gpu.predict(X).mean, host.predict(X).mean, atol=1e-4)
 
 
+def test_checkpoints_of_the_card(emulated: Any, tmp_path: Path) -> None:
+    """Likelihoods and gradients of the card go on to the same bits, evaluated once; those of the host are of another
+    run."""
+    settings: dict[str, Any] = {**RUN, "budget": 110, "proposals": "laplace", "checkpoint": tmp_path / "run"}
+    gpu = mf.marginalise(X, Y, device="gpu", **settings)
+    content = settings["checkpoint"].read_bytes()
+    emulated.state.launches.clear()
+    assert mf.marginalise(X, Y, device="gpu", **settings).log_evidence == gpu.log_evidence
+    assert not any(name.startswith("likelihood") for name in emulated.state.launches)
+    settings["checkpoint"].write_bytes(content[: len(content) * 2 // 3])
+    again = mf.marginalise(X, Y, device="gpu", **settings)
+    np.testing.assert_array_equal(again.pair_weights, gpu.pair_weights)
+    with pytest.raises(mf.DataError, match="of another run: device is gpu there, cpu here"):
+        mf.marginalise(X, Y, device="cpu", **settings)
+
+
 @pytest.mark.parametrize("trend", ["none", "linear"])
 def test_marginalise(emulated: Any, monkeypatch: pytest.MonkeyPatch, trend: str) -> None:
     """The same run on both devices, steps of the search too; what is shown is NumPy's either way."""

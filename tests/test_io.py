@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
-import io
+import io as standard_io
+import os
+import threading
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from maskerade_fast import DataError, combine_gaussians
+from maskerade_fast import DataError, combine_gaussians, io
 from maskerade_fast.archive import load_arrays, save_arrays
 from maskerade_fast.io import read_csv, write_predictions
 
@@ -95,7 +99,11 @@ def test_bad_targets(tmp_path: Path, content: str, target: str | None, message: 
         ("a,b\n1,inf\n", "line 2, column 'b': 'inf', expected a finite number"),
         ("a,b\n1,1_000\n", "'1_000', expected a finite number"),
         ("a;b\n1,5;2,5\n", "line 2, column 'a': '1,5', expected a finite number"),
-        ('a,b\n1,"2\n', "not a CSV file"),
+        ('a,b\n1,"2\n', r"line 2: not a CSV file \(unexpected end of data\)"),
+        ('a,b\n1,2\n\n"3"x,4\n5,6\n', "line 4: not a CSV file"),
+        ('a,b\n"1\n1",2\n3,"4\n5,6\n' + "7,8\n" * 100, "line 2, column 'a'"),
+        ('a,b\n1,2\n3,"4\n5,6\n' + "7,8\n" * 100, "line 3: not a CSV file"),
+        ("a,b\n1," + "2" * 200_000 + "\n", r"line 2: not a CSV file \(field larger than field limit"),
         (b"a,b\n1,\xff\xfe\n", r"not UTF-8 text \(byte 6\)"),
         (gzip.compress(b"a,b\n1,2\n" * 50, mtime=0)[:-12], "damaged gzip file"),
     ],
@@ -127,7 +135,7 @@ def test_predictions_come_back(tmp_path: Path) -> None:
     assert table.names == ("a", "b, quoted", "y", "mean", "sd", "q05", "q25", "q50", "q75", "q95")
     columns = [X, [[7.0], [8.0]], p.mean[:, None], [[2.0], [1.0]], p.quantile([0.05, 0.25, 0.5, 0.75, 0.95]).T]
     assert_array_equal(table.values, np.hstack(columns))  # written to the last bit
-    stream = io.StringIO()
+    stream = standard_io.StringIO()
     write_predictions(stream, X, ("a", "b"), p)
     assert next(csv.reader([stream.getvalue().splitlines()[0]]))[:4] == ["a", "b", "mean", "sd"]
     with pytest.raises(DataError, match="cannot be written"):
@@ -200,3 +208,64 @@ def test_archive_refuses_other_files(tmp_path: Path) -> None:
         load_arrays(good, kind="thing", version=2)
     with pytest.raises(DataError, match="holds a thing, expected a posterior"):
         load_arrays(good, kind="posterior", version=3)
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("this system has no named pipes")
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+def test_pipes(fifo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe is read to its end, as that of a shell's <(...); it may neither keep us waiting nor go on for ever."""
+    monkeypatch.setattr(io, "_SILENCE", 0.1)
+    with pytest.raises(DataError, match=r"a pipe from which nothing came for 0\.1 s"):  # nobody writes
+        read_csv(fifo)
+
+    def writing(*pieces: str) -> threading.Thread:
+        def write() -> None:
+            with contextlib.suppress(BrokenPipeError), fifo.open("w") as file:
+                for piece in pieces:
+                    file.write(piece)
+                    file.flush()
+                    time.sleep(0.05)
+
+        keep = os.open(fifo, os.O_RDWR)  # so that the reader, who does not wait for a writer, finds one
+        thread = threading.Thread(target=write)
+        thread.start()
+        time.sleep(0.2)
+        os.close(keep)
+        return thread
+
+    monkeypatch.setattr(io, "_SILENCE", 2.0)
+    thread = writing("a,b\n1,2\n", *["3,4\n"] * 8)
+    assert read_csv(fifo).values.shape == (9, 2)
+    thread.join()
+    monkeypatch.setattr(io, "_SILENCE", 0.1)
+    keep = os.open(fifo, os.O_RDWR)
+    with pytest.raises(DataError, match=r"a pipe from which nothing came for 0\.1 s"):
+        read_csv(fifo)
+    os.close(keep)
+    monkeypatch.setattr(io, "_MOST_PIPED", 10_000)
+    thread = writing(*["1,2\n" * 4000] * 5)
+    with pytest.raises(DataError, match="a pipe of more than 10000 bytes"):
+        read_csv(fifo)
+    thread.join()
+    with pytest.raises(DataError, match="pipe: a pipe or a device, expected a file"):
+        load_arrays(fifo, kind="a", version=1)
+
+
+def test_devices_and_files_beyond_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if Path("/dev/zero").exists():
+        with pytest.raises(DataError, match="/dev/zero: a device, expected a file"):
+            read_csv("/dev/zero")
+        with pytest.raises(DataError, match="/dev/zero: a pipe or a device"):
+            load_arrays("/dev/zero", kind="a", version=1)
+    with (tmp_path / "holes.csv").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(DataError, match="1099511627776 bytes, to read which takes some 16 times as many"):
+        read_csv(tmp_path / "holes.csv")
+    with pytest.raises(DataError, match="damaged, or not a file saved"):
+        load_arrays(tmp_path / "holes.csv", kind="a", version=1)

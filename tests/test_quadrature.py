@@ -171,7 +171,7 @@ def test_no_batch_starts_that_would_end_late(monkeypatch):
 
     real = quadrature.propose
     monkeypatch.setattr(quadrature, "propose", slow)
-    monkeypatch.setattr(quadrature, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr("maskerade_fast.checkpoint.time", SimpleNamespace(perf_counter=lambda: clock[0]))
     post = fit(budget=None, time_budget=25.0, acquisition="random")
     assert [row.seconds for row in post.history] == [0.0, 0.0, 0.0, 0.0, 10.0, 20.0]
 
@@ -253,7 +253,7 @@ def test_noise_and_prior_arguments():
         ({"acquisition": "best"}, ValueError, "acquisition: 'best', expected one of"),
         ({"proposals": "best"}, ValueError, "proposals"),
         ({"trend": "cubic"}, ValueError, "trend: 'cubic', expected one of 'none', 'constant', 'linear'"),
-        ({"checkpoint": "a.npz"}, ValueError, "checkpoint"),
+        ({"checkpoint": 5}, TypeError, "checkpoint: 5, expected a path or None"),
         ({"device": "tpu"}, ValueError, "device"),
         ({"budget": 0}, ValueError, "budget"),
         ({"budget": 1.5}, TypeError, "budget"),

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._checks import Array
+from ..._memory import require_room
 from ._distance_gradients import add_gradients
 from ._distance_kernels import ROWS, VECTOR, WINDOW, fill_pairs, fill_self_terms
 from ._parallel import parallel_for
@@ -158,6 +159,7 @@ def pairwise(a: Atoms, b: Atoms | None, power: int, outputscale: float, lengthsc
     symmetric = b is None
     other = a if b is None else b
     n_a, n_b = len(a), len(other)
+    require_room((n_a, n_b), "a matrix between mixtures")
     out = np.empty((n_a, n_b))
     if out.size == 0:
         return out

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ..._memory import require_room
 from ._math import cos_sin_turns, exp_neg, fma
 from ._parallel import n_threads, parallel_for
 
@@ -328,6 +329,7 @@ def gram(
     triangle = int(Y is None)
     other = X if Y is None else Y
     n_mixtures, n_points, n_columns = len(offsets) - 1, len(X), len(other)
+    require_room((n_mixtures, n_points, n_columns), "K: Gram matrices")
     out = np.empty((n_mixtures, n_points, n_columns))
     dtype = np.result_type(weights, X, other)
     if out.size == 0:

@@ -1,0 +1,26 @@
+"""tests/README.md names a test for every case, and every name is that of a test that is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+def test_the_table_names_tests_that_exist() -> None:
+    rows = re.findall(r"^\| (C\d\d) \|[^|]*\|([^|]*)\|([^|]*)\|$", (FOLDER / "README.md").read_text(), re.M)
+    assert [name for name, _, _ in rows] == [f"C{k:02d}" for k in range(1, 38)]
+    for case, *cells in rows:
+        found = 0
+        for cell in cells:
+            file = ""
+            for quoted in re.findall(r"`([^`]+)`", cell):
+                name = quoted
+                if quoted.startswith("test_") and (FOLDER / f"{quoted.partition('::')[0]}.py").exists():
+                    file, _, name = quoted.partition("::")
+                    found += not name
+                if name.startswith("test_"):
+                    assert re.search(rf"^def {name}\(", (FOLDER / f"{file}.py").read_text(), re.M), (case, file, name)
+                    found += 1
+        assert found or case == "C37", case
