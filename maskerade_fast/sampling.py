@@ -20,7 +20,15 @@ from .checkpoint import Unrecorded
 from .data import RegressionData, Standardiser
 from .distances import Metric
 from .gmm import GMMBatch, concat
-from .importance import MOST_GROUPS, NETS, Controlled, controlled_estimate, effective_size, plain_estimate
+from .importance import (
+    FEW_EFFECTIVE,
+    MOST_GROUPS,
+    NETS,
+    Controlled,
+    controlled_estimate,
+    effective_size,
+    plain_estimate,
+)
 from .integrals import integrate
 from .measure import MixtureMeasure
 from .modes import curvature_cost
@@ -50,8 +58,6 @@ _SECONDS_A_CUBE = 1.5e-9
 _TIME_SHARE = 0.85
 # A likelihood with all that belongs to it, at least
 _LEAST_SECONDS = 1.5e-3
-# Effective draws below which the result is called uncertain
-_FEW = 10.0
 
 
 @dataclass(frozen=True)
@@ -313,7 +319,7 @@ class SamplingRun:
 
     def _doubted(self, controlled: Controlled) -> Controlled:
         """With a larger sd where few draws count: the less, the more it is Laplace's estimate that tells the error."""
-        doubt = max(0.0, 1.0 - controlled.effective_sample_size / _FEW)
+        doubt = max(0.0, 1.0 - controlled.effective_sample_size / FEW_EFFECTIVE)
         gap = controlled.log_evidence - self.adaptation.log_evidence_by_modes
         if doubt == 0.0 or not math.isfinite(gap):
             return controlled
@@ -332,7 +338,7 @@ class SamplingRun:
         if controlled.trusted and controlled.surrogate.spacing_warning:
             yield controlled.surrogate.spacing_warning
         effective, count = controlled.effective_sample_size, int(controlled.sampled.sum())
-        if effective < _FEW and controlled.explained < 0.9:
+        if effective < FEW_EFFECTIVE and controlled.explained < 0.9:
             yield (
                 f"evidence and predictions rest on {effective:.1f} effective draws of {count}: the evidence may be too "
                 "low and its sd too small; a larger budget helps"

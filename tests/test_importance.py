@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from maskerade_fast.importance import controlled_estimate, plain_estimate, standard_error
+from maskerade_fast.importance import controlled_estimate, plain_estimate, standard_error, truncated
 from maskerade_fast.measure import MixtureMeasure
 from maskerade_fast.prior import Prior
 from maskerade_fast.quadrature import default_metric
@@ -34,7 +34,7 @@ def log_likelihood(mixtures: object) -> np.ndarray:
     return -0.5 * ((mean - 1.0) / 0.3) ** 2 - 40.0
 
 
-def estimate(seed: int, count: int = 120):
+def estimate(seed: int, count: int = 120, outlier: float = 0.0):
     rng = np.random.default_rng(seed)
     q = measure(np.random.default_rng(5))
     batches = [q.candidates(20, rng).mixtures for _ in range(count // 20)]
@@ -43,7 +43,11 @@ def estimate(seed: int, count: int = 120):
     mixtures = concat([PRIOR.sample(8, rng).mixtures, *batches])
     groups = np.concatenate([np.full(24, -1), np.repeat(np.arange(count // 20), 20)])
     nets = [q.draw(512, rng) for _ in range(8)]
-    return controlled_estimate(q, mixtures, log_likelihood(mixtures), groups, nets, default_metric(PRIOR), 1, "cpu")
+    values = log_likelihood(mixtures)
+    if outlier:
+        log_f = values + q.log_density_ratio(mixtures)
+        values[50] += np.log(outlier * np.exp(log_f[24:] - log_f[50]).sum())
+    return controlled_estimate(q, mixtures, values, groups, nets, default_metric(PRIOR), 1, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +137,27 @@ def test_nothing_finite() -> None:
     log_mean, sd = plain_estimate(np.full(5, -np.inf), np.arange(5))
     assert log_mean == -np.inf
     assert sd == np.inf
+
+
+def test_single_outliers_are_cut_at_twice_the_root(rng: np.random.Generator) -> None:
+    """What is taken from the mean is told; alike draws stay, and so do those among which no outlier can be told."""
+    log_f = rng.normal(size=400)
+    np.testing.assert_array_equal(truncated(log_f)[0], log_f)
+    assert truncated(log_f)[1] == 0.0
+    log_f[7] = np.log(3.0 * np.exp(log_f).sum())
+    mean = np.exp(log_f).mean()
+    cut, taken = truncated(log_f)
+    assert np.exp(cut[7]) == pytest.approx(2.0 * np.sqrt(400) * mean)
+    np.testing.assert_array_equal(np.delete(cut, 7), np.delete(log_f, 7))
+    assert taken == pytest.approx(np.log(mean / np.exp(cut).mean()))
+    for hopeless in (np.array([0.0, *np.full(399, -50.0)]), np.full(5, -np.inf)):
+        np.testing.assert_array_equal(truncated(hopeless)[0], hopeless)
+        assert truncated(hopeless)[1] == 0.0
+
+
+def test_what_is_cut_enters_the_sd() -> None:
+    """One draw of 240 with as much as all others: the estimate moves little, and the sd tells what was cut."""
+    plain, outlier = estimate(1, count=240), estimate(1, count=240, outlier=1.0)
+    assert 0.0 < outlier.plain_log_evidence - plain.plain_log_evidence < 0.3 < np.log(2.0)
+    assert abs(outlier.log_evidence - plain.log_evidence) < 2.0 * outlier.log_evidence_sd
+    assert outlier.log_evidence_sd > 0.4
