@@ -20,16 +20,18 @@ AUTO_POINTS = 256
 _EPS = float(np.finfo(np.float64).eps)
 
 
-def on_grid(X: Array, y: Array, noise: Array, structure: str, other: bool = False) -> tuple[Array, Array] | None:
-    """X and y in ascending order if the Toeplitz path is to be taken, else None.
+def on_grid(
+    X: Array, y: Array, noise: Array, structure: str, basis: Array | None = None
+) -> tuple[Array, Array, Array | None] | None:
+    """X, y and basis in ascending order of X if the Toeplitz path is to be taken, else None.
 
     Parameters
     ----------
     X, y : arrays, shape (N, D) and (N,)
     noise : array, shape (B or 1, N or 1)
     structure : {"auto", "dense", "toeplitz"}
-    other : bool
-        Whether the covariance has terms besides kernel and noise.
+    basis : array, shape (N, q), or None
+        Of a trend.
 
     Raises
     ------
@@ -44,8 +46,6 @@ def on_grid(X: Array, y: Array, noise: Array, structure: str, other: bool = Fals
         reason = f"X has {X.shape[1]} columns, expected 1"
     elif noise.shape[1] != 1:
         reason = "the noise differs from point to point, expected one variance a mixture"
-    elif other:
-        reason = "the covariance has a trend, expected none"
     else:
         x = np.asarray(to_host(X[:, 0]), dtype=np.float64)
         order = ascending(x)
@@ -57,9 +57,9 @@ def on_grid(X: Array, y: Array, noise: Array, structure: str, other: bool = Fals
             raise ValueError(f"structure='toeplitz': {reason}; pass structure='auto'")
         return None
     if order is None:
-        return X, y
+        return X, y, basis
     places = array_namespace(X).asarray(order)
-    return X[places], y[places]
+    return X[places], y[places], None if basis is None else basis[places]
 
 
 def ascending(x: Array) -> Array | None:

@@ -113,10 +113,10 @@ def log_likelihood(
     X, y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
     basis = None if basis is None else checked_basis(basis, "basis", len(X))
     xb = get_backend(g.weights, X, y, noise, basis)
-    grid = on_grid(X, y, noise, structure, other=basis is not None)
+    grid = on_grid(X, y, noise, structure, basis)
     if grid is not None:
-        batch = (g.offsets, g.weights, g.means, g.scales, *grid, noise)
-        options = {"jitter": float(jitter), "grad": bool(grad), "max_bytes": limit}
+        batch = (g.offsets, g.weights, g.means, g.scales, *grid[:2], noise)
+        options = {"basis": grid[2], "jitter": float(jitter), "grad": bool(grad), "max_bytes": limit}
         value, info, shift, parts = xb.toeplitz_log_likelihood(*batch, **options)
         gradient = None if parts is None else GMMGradient(parts[0], parts[1], parts[2], parts[3][:, 0])
         return LogLikelihood(value, info, shift, gradient)
