@@ -62,6 +62,27 @@ def on_grid(
     return X[places], y[places], None if basis is None else basis[places]
 
 
+def spread_evenly(X: Array, unit: Array) -> Array:
+    """`unit`, the points X (N, 1) after a change of units, as the grid that it is if X is one and has `AUTO_POINTS`.
+
+    Years 1950, 1950 + 1/12, ... are a grid to the last digit they have; less 1950 they keep those digits' errors, and
+    are none by the digits they could have.
+    """
+    if X.shape[1] != 1 or len(X) < AUTO_POINTS:
+        return unit
+    x = np.asarray(to_host(X[:, 0]), dtype=np.float64)
+    order = ascending(x)
+    if off_grid(x if order is None else x[order]) is not None:
+        return unit
+    xp = array_namespace(unit)
+    order = np.arange(len(x)) if order is None else order
+    places = np.empty(len(x))
+    places[order] = np.arange(len(x))
+    first, last = unit[int(order[0]), 0], unit[int(order[-1]), 0]
+    even: Array = (first + (last - first) * (xp.asarray(places) / (len(x) - 1)))[:, None]
+    return even
+
+
 def ascending(x: Array) -> Array | None:
     """Permutation that sorts x; None if it is ascending as it is."""
     return None if (x[1:] > x[:-1]).all() else np.argsort(x, kind="stable")

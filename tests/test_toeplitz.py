@@ -14,7 +14,9 @@ import pytest
 from batches import one
 from conftest import ORDERS
 
+import maskerade_fast as mf
 from maskerade_fast import grid
+from maskerade_fast.data import RegressionData, Standardiser
 from maskerade_fast.gmm import GMMBatch
 from maskerade_fast.gp import predict_gp
 from maskerade_fast.likelihood import log_likelihood
@@ -248,6 +250,20 @@ def test_grids(X: Any) -> None:
     assert grid.off_grid(np.delete(np.sort(x), 17)) is not None
 
 
+def test_a_grid_in_other_units_is_a_grid(rng: np.random.Generator) -> None:
+    """Standardised years have lost digits, and would be no grid by those that numbers in [0, 1] have."""
+    years, y = rng.permutation(1950.0 + np.arange(300) / 12), rng.normal(size=300)
+    data = RegressionData(years, y)
+    unit = Standardiser.from_data(data).to_unit(data).X
+    assert grid.off_grid(np.sort((years - 1950.0) / np.ptp(years))) is not None
+    assert grid.off_grid(np.sort(unit[:, 0])) is None
+    np.testing.assert_allclose(unit[:, 0], (years - 1950.0) / np.ptp(years), rtol=0.0, atol=1e-13)
+    for other in (np.delete(years, 4), years[:200], np.stack([years, years], axis=1)):
+        data = RegressionData(other, y[: len(other)])
+        plain = Standardiser.from_data(data)
+        np.testing.assert_array_equal(plain.to_unit(data).X, plain.X_to_unit(data.X))
+
+
 def test_no_grids(rng: np.random.Generator) -> None:
     x = np.linspace(0.0, 1.0, 300)
     bent = x.copy()
@@ -440,3 +456,24 @@ def test_empty_batch(backend: str) -> None:
     empty = GMMBatch(np.zeros(1, np.int64), np.zeros(0), np.zeros((0, 1)), np.zeros((0, 1)))
     assert log_likelihood(empty, np.arange(3.0), np.ones(3), 0.1, structure="toeplitz").value.shape == (0,)
     assert predict_gp(empty, np.arange(3.0), np.ones(3), 0.1, [0.5], structure="toeplitz").mean.shape == (0, 1)
+
+
+def test_a_posterior_takes_the_path(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every likelihood and prediction of a fit with the default trend, a line, on a grid of enough points."""
+    X = 2000.0 + np.arange(grid.AUTO_POINTS) / 12
+    y = 3.0 * np.sin(X) + 0.5 * (X - 2000.0) + rng.normal(size=len(X))
+    cpu = importlib.import_module("maskerade_fast.backends.cpu")
+    taken: list[tuple[str, int]] = []
+    for door in ("log_likelihood", "toeplitz_log_likelihood", "predict_gp", "toeplitz_predict_gp"):
+        genuine = getattr(cpu, door)
+
+        def counted(*args: Any, own: Any = genuine, name: str = door, **options: Any) -> Any:
+            taken.append((name, options["basis"].shape[1]))
+            return own(*args, **options)
+
+        monkeypatch.setattr(cpu, door, counted)
+    post = mf.marginalise(X, y, budget=40, max_components=2, nodes=64, device="cpu", seed=0)
+    assert post.trend == "linear"
+    post.predict([2001.03, 2030.0])
+    assert {name for name, _ in taken} == {"toeplitz_log_likelihood", "toeplitz_predict_gp"}
+    assert {functions for _, functions in taken} == {2}

@@ -10,6 +10,10 @@ from . import driver, same_as_cpu
 @driver("toeplitz.cu")
 def toeplitz() -> None:
     """Two tiles of places in several sweeps; mixtures with two components, one of which is shifted."""
+    import cupy
+
+    from maskerade_fast.backends import gpu
+
     rng = np.random.default_rng(8)
     n_points = 258
     X, y = np.arange(n_points)[:, None] * 1.0, rng.normal(size=n_points)
@@ -26,4 +30,7 @@ def toeplitz() -> None:
     same_as_cpu("toeplitz_predict_gp", *batch, scales, X, y, noise, X_new, full=False, **trend, **options)
     # without noise variances at the data are 0 up to rounding, and some below it
     short = (np.array([0, 1]), np.ones(1), np.array([[0.1]]), np.array([[0.2]]), X[:40], y[:40], np.zeros((1, 1)))
-    same_as_cpu("toeplitz_predict_gp", *short, X[:8], full=False, jitter=0.0, max_bytes=None)
+    arrays = [cupy.asarray(array) for array in (*short[1:], X[:8])]
+    _, variance, _, info = gpu.toeplitz_predict_gp(short[0], *arrays, full=False, jitter=0.0, max_bytes=None)
+    assert info.get()[0] == 0
+    assert 0.0 <= variance.get().min() <= variance.get().max() < 1e-13
