@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / ROOT
 # mixtures between units). A name ending in "." stands for every module of that package.
 ROWS: list[list[str]] = [
     ["errors", "_checks", "_memory"],
-    ["backends._blas", "backends", "backends.cpu.", "backends.gpu."],
+    ["backends._blas", "backends._lags", "backends", "backends.cpu.", "backends.gpu."],
     [
         "gmm",
         "grid",

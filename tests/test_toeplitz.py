@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import tracemalloc
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from conftest import ORDERS
 
 import maskerade_fast as mf
 from maskerade_fast import grid
+from maskerade_fast.backends._lags import lags_of
 from maskerade_fast.data import RegressionData, Standardiser
 from maskerade_fast.gmm import GMMBatch
 from maskerade_fast.gp import predict_gp
@@ -262,6 +264,15 @@ def test_a_grid_in_other_units_is_a_grid(rng: np.random.Generator) -> None:
         data = RegressionData(other, y[: len(other)])
         plain = Standardiser.from_data(data)
         np.testing.assert_array_equal(plain.to_unit(data).X, plain.X_to_unit(data.X))
+
+
+def test_lags_have_twice_the_digits() -> None:
+    for first, last, count in ((1949.0, 1990.9166666666667, 504), (0.1, 7.3, 1000), (-5.0, 5.0, 7778), (3.0, 3.0, 1)):
+        high, low = lags_of(np.array([first, last]), count)
+        for k in {0, min(1, count - 1), count // 3, count - 1}:
+            exact = (Fraction(last) - Fraction(first)) * k / max(count - 1, 1)
+            assert abs(Fraction(float(high[k])) + Fraction(float(low[k])) - exact) <= abs(exact) * Fraction(1, 10**31)
+    assert not lags_of(np.array([0.0, 999.0]), 1000)[1].any()
 
 
 def test_no_grids(rng: np.random.Generator) -> None:

@@ -19,6 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ..._memory import workers_that_fit
+from .._lags import lags_of
 from ._lapack import addresses, solve_panel, subtract_panel_product
 from ._math import dot, exp_neg, fma
 from ._parallel import n_threads, parallel_for, single_threaded_blas
@@ -43,12 +44,6 @@ Array = NDArray[Any]
 
 PANEL = 4 * STEPS  # columns of the factor at a time: a product over fewer is bound by memory
 _EPS = 2.220446049250313e-16
-
-
-def lags_of(X: Array) -> Array:
-    """Lags of a sorted regular grid X (N, 1) from its first point, (1, N), each rounded twice; exact for integers."""
-    x = np.asarray(X[:, 0], dtype=np.float64)
-    return ((x[-1] - x[0]) * np.arange(len(x)) / max(len(x) - 1, 1))[None]  # type: ignore[no-any-return]
 
 
 def toeplitz_log_likelihood(
@@ -95,7 +90,7 @@ def toeplitz_log_likelihood(
     shapes = [weights.shape, means.shape, scales.shape, (n_mixtures, 1)]
     gradients = [np.zeros(shape if grad else (0,) * len(shape)) for shape in shapes]
     if n_mixtures:
-        lags = lags_of(X)
+        lags = lags_of(X[[0, -1], 0], n_points)
         functions = basis_by_function(basis)
         targets, start_at = targets_and_basis(native(y), functions)
         level = mean_square(functions)
@@ -123,12 +118,12 @@ def mean_square(basis: Array) -> float:
 def kernel_column(
     b: int, offsets: Array, weights: Array, means: Array, scales: Array, lags: Array, tables: Array, column: Array
 ) -> None:
-    """k(lags) of mixture b; row q of `tables` (2, n, N) keeps exp cos and exp sin of component q."""
+    """k of mixture b at `lags` (2, N) of `lags_of`; `tables` (2, n, N) keep exp cos and exp sin of each component."""
     first = offsets[b]
     n = offsets[b + 1] - first
     rates = np.empty((n, 1))
     fill_rates(first, n, scales, rates)
-    fill_tables(first, n, means, lags, np.zeros_like(lags), 1, tables[0], tables[1])
+    fill_tables(first, n, means, lags[:1], lags[1:], 1, tables[0], tables[1])
     for i in range(len(column)):
         column[i] = 0.0
     for q in range(n):
@@ -269,11 +264,15 @@ def toeplitz_predict_gp(
     covariance = np.full((n_mixtures, n_new, n_new) if full else (0, 0, 0), np.nan)
     info = np.zeros(n_mixtures, dtype=np.int32)
     if n_mixtures:
-        points, new = points_by_axis(X, X[0]), points_by_axis(X_new, X[0])
+        lags = lags_of(X[[0, -1], 0], n_points)
+        # the data by the lags, not by X: what X is off the grid would not be in their covariance
+        points = (lags[:1], lags[:1], lags[1:])
+        _, high, low = points_by_axis(X_new, X[0])
+        new = (high, high, low)
         batch = (offsets, native(weights), native(means), native(scales))
         functions, new_functions = basis_by_function(basis), basis_by_function(basis_new)
         trend = (*targets_and_basis(native(y), functions), mean_square(functions))
-        problem = (lags_of(X), *points, *trend, native(noise), jitter, *new, new_functions)
+        problem = (lags, *points, *trend, native(noise), jitter, *new, new_functions)
         sides = 1 + len(functions)
         blas, threads = addresses(), n_threads()
         n_max = int(np.diff(offsets).max())

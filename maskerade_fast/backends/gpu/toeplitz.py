@@ -14,6 +14,7 @@ import numpy as np
 
 from ..._checks import Array
 from ...backends import to_host
+from .._lags import lags_of
 from ._loader import device_of, load
 from ._mixtures import (
     BLOCK,
@@ -37,13 +38,6 @@ _GP_BLOCK = 256
 
 _SIDES = 3  # right-hand sides of a block of threads where there are several: four would spill registers
 _ROWS = 16  # of N numbers that a test point may need: covariances, whitened ones, shares of scratch, solutions
-
-
-def lags_of(X: Array) -> Array:
-    """Lags of a sorted regular grid X (N, 1) from its first point, (1, N), each rounded twice; exact for integers."""
-    x = native(X[:, 0])
-    lags: Array = ((x[-1:] - x[:1]) * cupy.arange(len(x), dtype=np.float64) / max(len(x) - 1, 1))[None]
-    return lags
 
 
 def toeplitz_log_likelihood(
@@ -121,6 +115,7 @@ class _Problem(NamedTuple):
 
     mixtures: Mixtures
     lags: Array
+    """As `lags_of`, (2, N)."""
     levels: Array
     """k(0), the mean diagonal with the trend, and the largest without, (B, 3)."""
     targets: Array
@@ -143,10 +138,11 @@ class _Solved(NamedTuple):
 
 def _problem(mixtures: Mixtures, X: Array, y: Array, noise: Array, basis: Array | None, jitter: float) -> _Problem:
     levels = diagonal_levels(mixtures, native(noise))
+    lags = native(lags_of(to_host(X[:: max(len(X) - 1, 1), 0]), len(X)))
     y, q = native(y), 0 if basis is None else int(basis.shape[1])
     start_at: Array = cupy.zeros(q)
     if basis is None or not q:
-        return _Problem(mixtures, lags_of(X), levels, y[None], start_at, jitter)
+        return _Problem(mixtures, lags, levels, y[None], start_at, jitter)
     functions = native(native(basis).T)
     levels[:, 1] += (functions * functions).sum(axis=0).mean()
     targets: Array = cupy.concatenate([y[None], functions])
@@ -160,7 +156,7 @@ def _problem(mixtures: Mixtures, X: Array, y: Array, noise: Array, basis: Array 
     start_at = below[0, 0].copy()
     for k in range(q):
         targets[0] += start_at[k] * functions[k]
-    return _Problem(mixtures, lags_of(X), levels, targets, start_at, jitter)
+    return _Problem(mixtures, lags, levels, targets, start_at, jitter)
 
 
 def _vectors(sides: int, each: int, whole: bool) -> int:
@@ -192,7 +188,8 @@ def _schur(
     count, n = stop - start, problem.lags.shape[1]
     sides = targets.shape[2 if by_point else 1]
     mixtures = problem.mixtures
-    tables = phase_tables(mixtures, problem.lags, cupy.zeros(1), start, stop)
+    twice = mixtures._replace(means=cupy.concatenate([mixtures.means, mixtures.means], axis=1))
+    tables = phase_tables(twice, problem.lags, cupy.zeros(2), start, stop)  # a lag's two parts as two axes
     each = 1 if white is None else _SIDES
     scratch: Array = cupy.empty((count, _vectors(sides, each, whole), n))
     nothing: Array = cupy.empty(1)
@@ -289,9 +286,11 @@ def toeplitz_predict_gp(
         results = _Results(n_mixtures)
         if n_mixtures:
             mixtures = mixtures_of(offsets, weights, means, scales, False)
-            X, X_new = native(X), native(X_new)
             problem = _problem(mixtures, X, y, noise, basis, jitter)
-            V_new = cupy.zeros((0, n_new)) if basis_new is None else native(native(basis_new).T)
+            X_new = native(native(X_new) - native(X)[:1])  # from the first point on, as the lags are
+            V_new = (
+                native(native(basis_new).T) if basis_new is not None and problem.rows > 1 else cupy.zeros((1, n_new))
+            )
             height, width = _shape_of_chunks(mixtures, n_points, n_new, problem.rows, full, max_bytes)
             for start in range(0, n_mixtures, height):
                 stop = min(start + height, n_mixtures)
@@ -302,7 +301,7 @@ def toeplitz_predict_gp(
                     points = slice(first, min(first + width, n_new))
                     own = covariance[start:stop] if covariance is not None else None
                     _predict(
-                        problem, X, X_new[points], native(V_new[:, points]), white, below, start, stop, results,
+                        problem, X_new[points], native(V_new[:, points]), white, below, start, stop, results,
                         mean[start:stop, points], variance[start:stop, points], own,
                     )  # fmt: skip
         info = results.info
@@ -337,7 +336,6 @@ def _shape_of_chunks(
 
 def _predict(
     problem: _Problem,
-    X: Array,
     X_new: Array,
     basis_new: Array,
     white: Array,
@@ -350,10 +348,11 @@ def _predict(
     covariance: Array | None,
 ) -> None:
     """Predictions of mixtures ``start : stop`` at some test points, all of them where `covariance` is wanted."""
-    count, (n_functions, n_new), n = stop - start, basis_new.shape, len(X)
+    count, n_functions, n_new, n = stop - start, problem.rows - 1, len(X_new), problem.lags.shape[1]
     part = _part(problem.mixtures, start, stop)
     nothing: Array = cupy.zeros((1, 1))
-    cross = gram(*part, X, X_new, nothing, per_axis=False)
+    # by the lags, not by X: what X is off the grid would not be in the covariance of the data
+    cross = gram(*part, native(problem.lags[:1].T), X_new, nothing, per_axis=False)
     solved: Array = cupy.empty((count, n, n_new))
     again = _Results(len(results.info))  # the same as those of the data: info and shift depend on the matrix alone
     _schur(problem, cross, solved, False, start, stop, again, by_point=True)
