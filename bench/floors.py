@@ -9,7 +9,7 @@ and DPOTRF of the BLAS in use on one thread, which is what many matrices at once
 Each round times the price and the operation one after the other, and a share is the median of the rounds' ratios, in
 seconds of processor time: on a machine with other work the clock measures that work. Its median judges nothing: on idle
 cores an operation takes no longer by the clock than here of processor time, so a target in seconds counts as met where
-that meets it. A result of megabytes must also be touched for the first time, which can take longer than what is written:
+that meets it. A result of megabytes must also be touched for the first time, which can take longer than to write it:
 the floor of `Gram` has that, and `Gram in place` has neither.
 """
 

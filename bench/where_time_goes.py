@@ -4,8 +4,8 @@
 
 Sets: airline (of examples/), yacht, concrete and sterling (NAME.csv in DIR, sterling_eri.csv). A first run compiles.
 The second has a clock round every door of the backend: processor time of all threads, so other work on the machine
-hardly shows. What no door takes is Python, NumPy and SciPy between them; a third run under cProfile shares it out among the
-modules by their own time, which its cost a call makes too large for many small ones.
+hardly shows. What no door takes is Python, NumPy and SciPy between them; a third run under cProfile shares it out among
+the modules by their own time, which its cost a call makes too large for many small ones.
 """
 
 from __future__ import annotations

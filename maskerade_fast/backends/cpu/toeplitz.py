@@ -18,8 +18,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ..._memory import workers_that_fit
 from .._lags import lags_of
+from ._batch import Likelihoods, Predictions, Workers
 from ._lapack import addresses, solve_panel, subtract_panel_product
 from ._math import dot, exp_neg, fma
 from ._parallel import n_threads, parallel_for, single_threaded_blas
@@ -84,11 +84,7 @@ def toeplitz_log_likelihood(
     """
     n_mixtures, n_points = len(offsets) - 1, len(X)
     dtype = np.result_type(weights, X, y)
-    value = np.empty(n_mixtures)
-    info = np.zeros(n_mixtures, dtype=np.int32)
-    shift = np.zeros(n_mixtures)
-    shapes = [weights.shape, means.shape, scales.shape, (n_mixtures, 1)]
-    gradients = [np.zeros(shape if grad else (0,) * len(shape)) for shape in shapes]
+    results = Likelihoods(n_mixtures, weights, means, 1, grad)
     if n_mixtures:
         lags = lags_of(X[[0, -1], 0], n_points)
         functions = basis_by_function(basis)
@@ -99,14 +95,13 @@ def toeplitz_log_likelihood(
         # kernel, generators, targets, tables; q in front, sums, their scratch; the whitened rows of a trend
         rows = 4 + q + 2 * n_max + (5 + 2 * q if grad else 0) + (1 + q if q else 0)
         what = f"working memory for one Toeplitz matrix of {n_points} points"
-        workers = workers_that_fit(min(n_threads(), n_mixtures), 8 * n_points * rows, max_bytes, what)
+        workers = Workers(min(n_threads(), n_mixtures), 8 * n_points * rows, max_bytes, what, lambda: None)
 
-        def across(start: int, stop: int) -> None:
-            _likelihoods(start, stop, *arguments, native(noise), jitter, grad, value, info, shift, *gradients)
+        def across(_: None, start: int, stop: int) -> None:  # what it works on is small enough to be made anew
+            _likelihoods(start, stop, *arguments, native(noise), jitter, grad, *results.arrays)
 
-        parallel_for(across, n_mixtures, max(1, n_mixtures // (16 * workers)), threads=workers)
-    cast = [a.astype(dtype, copy=False) for a in (value, shift, *gradients)]
-    return cast[0], info, cast[1], cast[2:] if grad else None
+        workers.across(across, n_mixtures)
+    return results.of_type(dtype)
 
 
 def mean_square(basis: Array) -> float:
@@ -259,10 +254,7 @@ def toeplitz_predict_gp(
     """
     n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
     dtype = np.result_type(weights, X, y, X_new)
-    mean = np.full((n_mixtures, n_new), np.nan)
-    variance = np.full((n_mixtures, n_new), np.nan)
-    covariance = np.full((n_mixtures, n_new, n_new) if full else (0, 0, 0), np.nan)
-    info = np.zeros(n_mixtures, dtype=np.int32)
+    results = Predictions(n_mixtures, n_new, full)
     if n_mixtures:
         lags = lags_of(X[[0, -1], 0], n_points)
         # the data by the lags, not by X: what X is off the grid would not be in their covariance
@@ -285,28 +277,28 @@ def toeplitz_predict_gp(
         what = (
             f"working memory for one Toeplitz matrix of {n_points} points and {n_new if full else height} test points"
         )
-        workers = workers_that_fit(min(threads, n_blocks * (1 if full else n_mixtures)), each, max_bytes, what)
+        wanted = min(threads, n_blocks * (1 if full else n_mixtures))
+        workers = Workers(wanted, each, max_bytes, what, lambda: None)
         nothing, solved = np.empty((0, n_points)), np.empty((n_new if full else 0, n_points))
         left = np.empty((sides - 1, n_new if full else 0))
 
         def run(start: int, stop: int, kept: Array) -> None:
-            _prediction_blocks(start, stop, n_blocks, blas, *batch, *problem, kept, left, mean, variance, info)
+            outputs = (results.mean, results.variance, results.info)
+            _prediction_blocks(start, stop, n_blocks, blas, *batch, *problem, kept, left, *outputs)
 
         def whole(b: int) -> None:
             first = b * n_blocks
-            parallel_for(lambda i, j: run(first + i, first + j, solved), n_blocks, 1, threads=workers)
-            if info[b] == 0:
-                _finish(b, blas, *batch, *new, left, solved, variance, covariance)
+            parallel_for(lambda i, j: run(first + i, first + j, solved), n_blocks, 1, threads=workers.count)
+            if results.info[b] == 0:
+                _finish(b, blas, *batch, *new, left, solved, results.variance, results.covariance)
 
         with single_threaded_blas():
             if full and n_new:
                 for b in range(n_mixtures):
                     whole(b)
             else:
-                parallel_for(lambda i, j: run(i, j, nothing), n_mixtures * n_blocks, 1, threads=workers)
-        info[(info == 0) & np.isnan(variance).any(axis=1)] = -1
-    results = [a.astype(dtype, copy=False) for a in (mean, variance, covariance)]
-    return results[0], results[1], results[2] if full else None, info
+                parallel_for(lambda i, j: run(i, j, nothing), n_mixtures * n_blocks, 1, threads=workers.count)
+    return results.of_type(dtype)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
