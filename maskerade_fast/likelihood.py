@@ -79,7 +79,8 @@ def log_likelihood(
     structure : {"auto", "dense", "toeplitz"}
         On a regular 1-D grid in any order, with one noise variance a mixture, C is Toeplitz: "auto" then takes O(N^2)
         time and O(N) memory from 256 points on, "toeplitz" at any N and raises where C is not. The rule is in
-        `grid`; both ways agree to rounding, about N eps times the condition number.
+        `grid`; both ways agree to rounding, about N eps times the condition number. With a `basis` the pivots that
+        `info` speaks of are there those of the covariance without it, and wide priors cost no digits.
 
     Returns
     -------

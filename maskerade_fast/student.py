@@ -72,8 +72,9 @@ class StudentMixture:
 
     @cached_property
     def _whitening(self) -> Array:
-        """Inverse factors, (K, d, d)."""
-        return np.linalg.inv(self.factors) if len(self.factors) else self.factors
+        """Inverse factors, one for each of `_runs`."""
+        first = [first for first, _ in self._runs]
+        return np.linalg.inv(self.factors[first]) if first else self.factors
 
     @cached_property
     def _runs(self) -> list[tuple[int, int]]:
@@ -98,8 +99,8 @@ class StudentMixture:
     def _gaps(self, xi: Array) -> Array:
         """Squared whitened distances from each centre over `FREEDOM`: (K, B) at `xi` (B, d)."""
         gaps = np.empty((len(self.shares), len(xi)))
-        for first, last in self._runs:
-            centre, whitening = self.centres[first], self._whitening[first]
+        for (first, last), whitening in zip(self._runs, self._whitening, strict=True):
+            centre = self.centres[first]
             z = (xi - centre) @ whitening.T
             own = np.einsum("bd,bd->b", z, z)
             gaps[first] = own
