@@ -1,22 +1,15 @@
-"""Distances between mixtures: against NumPy broadcasting over padded arrays, and against the time of the roots alone.
-
-The floor is one vectorised square root a pair of components on every thread, measured here; nothing that computes
-the distances directly can beat it.
-"""
+"""Distances between mixtures, against NumPy broadcasting over padded arrays and against JAX; `floors` has the floor."""
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Any
 
-import numba
 import numpy as np
 import peers
 import problems
 import pytest
 
 from maskerade_fast import Metric, energy_distance, energy_distance_vjp, gaussian_mmd2
-from maskerade_fast.backends.cpu._parallel import parallel_for
 from maskerade_fast.hyperkernel import hyperkernel, hyperkernel_matvec, hyperkernel_pullback, prepare
 
 PAIRS = pytest.mark.parametrize(("B_a", "B_b", "D"), problems.PAIRS)
@@ -48,13 +41,6 @@ def broadcast_energy(a: tuple[Any, Any], b: tuple[Any, Any]) -> Any:
     return np.maximum(E, 0.0)
 
 
-@numba.njit(nogil=True)  # type: ignore[untyped-decorator]
-def roots(repeats: int, x: Any, out: Any) -> None:
-    for k in range(repeats):
-        for l in range(len(x)):
-            out[l] += sqrt(x[l] + k)
-
-
 @pytest.mark.benchmark(group="energy distance")
 @PAIRS
 def test_energy(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
@@ -82,22 +68,6 @@ def test_energy_jax(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
     call = peers.jax_energy(problems.padded(a), problems.padded(b))
     call()
     np.testing.assert_allclose(benchmark.pedantic(call, rounds=3), energy_distance(a, b), atol=1e-13)
-
-
-@pytest.mark.benchmark(group="energy distance")
-@pytest.mark.peer("floor: sqrt")
-@PAIRS
-def test_energy_floor(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
-    x = np.linspace(0.0, 1.0, 1000)
-    items = problems.component_pairs(*two_batches(B_a, B_b, D)) // len(x)
-
-    def block(start: int, stop: int) -> None:
-        out = np.zeros_like(x)
-        roots(stop - start, x, out)
-        assert out[-1] > 0.0
-
-    block(0, 1)
-    benchmark(parallel_for, block, items, 500)
 
 
 @pytest.mark.benchmark(group="energy distance of one batch")

@@ -1,4 +1,4 @@
-"""Batched log-likelihoods: ours, a NumPy and SciPy loop, GPyTorch, scikit-learn, JAX, and the floor of LAPACK."""
+"""Batched log-likelihoods: ours, a NumPy and SciPy loop, GPyTorch, scikit-learn, JAX; the floor is in `floors`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import peers
 import problems
 import pytest
 
-from maskerade_fast.backends.cpu import cholesky
 from maskerade_fast.likelihood import log_likelihood
 
 SIZES = pytest.mark.parametrize(("n_points", "n_mixtures", "n", "n_dims"), problems.LIKELIHOODS)
@@ -30,6 +29,19 @@ def checked_products(values: Any, g: Any, X: Any, y: Any) -> None:
     np.testing.assert_allclose(values[:1], expected, rtol=1e-7)
 
 
+def checked_gradient(values: Any, g: Any, X: Any, y: Any) -> None:
+    """JAX's value and gradients in weights, means and scales."""
+    value, _, d_means, _ = values
+    checked(value, g, X, y)
+    ours = log_likelihood(g, X, y, NOISE, grad=True).grad
+    np.testing.assert_allclose(d_means.reshape(ours.means.shape), ours.means, atol=1e-7 * abs(ours.means).max())
+
+
+def peer(name: str, call: Any, check: Any, *modules: str) -> Any:
+    """A library's call of a problem, and the check of what it returns."""
+    return pytest.param(call, check, marks=[pytest.mark.peer(name), peers.needs(*modules)], id=name)
+
+
 @pytest.mark.benchmark(group="log-likelihood")
 @SIZES
 def test_log_likelihood(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
@@ -40,56 +52,21 @@ def test_log_likelihood(benchmark: Any, n_points: int, n_mixtures: int, n: int, 
 
 
 @pytest.mark.benchmark(group="log-likelihood")
-@pytest.mark.peer("NumPy, SciPy")
+@pytest.mark.parametrize(
+    ("library", "check"),
+    [
+        peer("NumPy, SciPy", peers.scipy_loop, checked),
+        peer("GPyTorch", peers.gpytorch_likelihood, checked_products, "torch", "gpytorch"),
+        peer("scikit-learn", peers.sklearn_likelihood, checked, "sklearn"),
+        peer("JAX", peers.jax_likelihood, checked, "jax"),
+    ],
+)
 @SIZES
-def test_log_likelihood_numpy_scipy(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
+def test_peers(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int, library: Any, check: Any) -> None:
     g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
-    checked(benchmark.pedantic(peers.scipy_loop(g, X, y), rounds=2), g, X, y)
-
-
-@pytest.mark.benchmark(group="log-likelihood")
-@pytest.mark.peer("GPyTorch")
-@peers.needs("torch", "gpytorch")
-@SIZES
-def test_log_likelihood_gpytorch(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
-    g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
-    call = peers.gpytorch_likelihood(g, X, y)
+    call = library(g, X, y)
     call()
-    checked_products(benchmark.pedantic(call, rounds=2), g, X, y)
-
-
-@pytest.mark.benchmark(group="log-likelihood")
-@pytest.mark.peer("scikit-learn")
-@peers.needs("sklearn")
-@SIZES
-def test_log_likelihood_sklearn(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
-    g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
-    call = peers.sklearn_likelihood(g, X, y)
-    call()
-    checked(benchmark.pedantic(call, rounds=2), g, X, y)
-
-
-@pytest.mark.benchmark(group="log-likelihood")
-@pytest.mark.peer("JAX")
-@peers.needs("jax")
-@SIZES
-def test_log_likelihood_jax(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
-    g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
-    call = peers.jax_likelihood(g, X, y)
-    call()
-    checked(benchmark.pedantic(call, rounds=2), g, X, y)
-
-
-@pytest.mark.benchmark(group="log-likelihood")
-@pytest.mark.peer("floor: DPOTRF")
-@SIZES
-def test_log_likelihood_floor(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
-    """Factorisations alone, by LAPACK on one thread a matrix: its own threads do not pay at these sizes."""
-    C = np.eye(n_points) + 1.0 / n_points
-    matrices = np.repeat(C[None], n_mixtures, axis=0)
-    cholesky(matrices)
-    factors = benchmark.pedantic(cholesky, (matrices,), rounds=3)[0]
-    np.testing.assert_allclose(np.tril(factors[0]) @ np.tril(factors[0]).T, C, atol=1e-13)
+    check(benchmark.pedantic(call, rounds=2), g, X, y)
 
 
 @pytest.mark.benchmark(group="log-likelihood with gradient")
@@ -104,28 +81,21 @@ def test_gradient(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims
 
 
 @pytest.mark.benchmark(group="log-likelihood with gradient")
-@pytest.mark.peer("GPyTorch")
-@peers.needs("torch", "gpytorch")
+@pytest.mark.parametrize(
+    ("library", "check"),
+    [
+        peer("GPyTorch", peers.gpytorch_likelihood, checked_products, "torch", "gpytorch"),
+        peer("JAX", peers.jax_likelihood, checked_gradient, "jax"),
+    ],
+)
 @SIZES
-def test_gradient_gpytorch(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
+def test_gradient_peers(
+    benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int, library: Any, check: Any
+) -> None:
     g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
-    call = peers.gpytorch_likelihood(g, X, y, grad=True)
+    call = library(g, X, y, grad=True)
     call()
-    checked_products(benchmark.pedantic(call, rounds=2), g, X, y)
-
-
-@pytest.mark.benchmark(group="log-likelihood with gradient")
-@pytest.mark.peer("JAX")
-@peers.needs("jax")
-@SIZES
-def test_gradient_jax(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims: int) -> None:
-    g, X, y = problems.regression(n_points, n_mixtures, n, n_dims)
-    call = peers.jax_likelihood(g, X, y, grad=True)
-    call()
-    value, _, d_means, _ = benchmark.pedantic(call, rounds=2)
-    checked(value, g, X, y)
-    ours = log_likelihood(g, X, y, NOISE, grad=True).grad
-    np.testing.assert_allclose(d_means.reshape(ours.means.shape), ours.means, atol=1e-7 * abs(ours.means).max())
+    check(benchmark.pedantic(call, rounds=2), g, X, y)
 
 
 @pytest.mark.benchmark(group="cold start of the log-likelihood")

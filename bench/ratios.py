@@ -18,25 +18,33 @@ from typing import Any
 
 def rows_of(content: dict[str, Any]) -> list[dict[str, Any]]:
     """A row a benchmark: group, size, who, median seconds, ratio to ours (None where there is no such)."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for b in content["benchmarks"]:
         info = b.get("extra_info", {})
         parameters = {} if b["params"] is None else b["params"]
         rows.append(
             {
                 "group": b["group"] or b["name"],
-                "size": ", ".join(f"{k}={v}" for k, v in parameters.items()),
+                "size": info.get("size") or ", ".join(f"{k}={v}" for k, v in shown(parameters).items()),
                 "who": info.get("who", "ours"),
                 "median_s": b["stats"]["median"],
                 "rounds": b["stats"]["rounds"],
                 **{k: info[k] for k in ("device", "threads", "dtype", "versions", "commit") if k in info},
             }
         )
+        if "floor" in info:  # what `floors` measured beside it
+            floor = {"who": f"floor: {info['floor']}", "median_s": info["floor_s"], "rounds": info["rounds"]}
+            rows.append({**rows[-1], **floor, "ratio": info["share"], "asked": info["asked"]})
     ours = {(r["group"], r["size"]): r["median_s"] for r in rows if r["who"] == "ours"}
-    for row in rows:
+    for row in (r for r in rows if "ratio" not in r):
         own = ours.get((row["group"], row["size"]))
         row["ratio"] = None if own is None or row["who"] == "ours" else row["median_s"] / own
     return sorted(rows, key=lambda r: (r["group"], r["size"], r["who"] != "ours", r["who"]))
+
+
+def shown(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that are part of a size: a library's functions are not."""
+    return {k: v for k, v in parameters.items() if k not in ("library", "check")}
 
 
 def seconds(value: float) -> str:
@@ -49,7 +57,10 @@ def seconds(value: float) -> str:
 def ratio(row: dict[str, Any]) -> str:
     if row["ratio"] is None:
         return ""
-    return f"{100 * row['ratio']:.0f} % of ours" if row["who"].startswith("floor") else f"{row['ratio']:.3g} x ours"
+    if not row["who"].startswith("floor"):
+        return f"{row['ratio']:.3g} x ours"
+    asked = f"; {row['asked']}" if row.get("asked") else ""
+    return f"{100 * row['ratio']:.0f} % of ours{asked}"
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -1,4 +1,5 @@
-// Log-likelihoods on regular 1-D grids by Schur's algorithm: O(N^2) time, O(N) memory a matrix.
+// Log-likelihoods and predictions on regular 1-D grids by Schur's algorithm: O(N^2) time, O(N) memory a matrix and a
+// right-hand side. Right-hand sides are the targets, the basis functions of a trend, and the covariances with test points.
 //
 // Step t makes column t of the Cholesky factor out of two generators. Place m of the second meets entry m + t of the first:
 //     p[m+t] <- p[m+t] + g q[m],   q[m] <- q[m] + g p[m+t],   y[m+t] <- y[m+t] - c q[m]
@@ -9,24 +10,25 @@
 // of the first STEPS places, which every warp works out by itself; so there is a barrier every STEPS steps only, and
 // between two sets of vectors none is read and written at once.
 //
-// MF_WHOLE: 1 for the places below 0 too, which the gradient needs. MF_FACTOR: 1 to write the factor's columns.
-// variants: MF_WHOLE=0,1 MF_FACTOR=0
-// variants: MF_WHOLE=0 MF_FACTOR=1
+// MF_WHOLE: 1 for the places below 0 too, which solutions and gradients need. MF_SIDES: right-hand sides of a block.
+// variants: MF_WHOLE=0,1 MF_SIDES=1,3
 #include "common.cuh"
 
 #ifndef MF_WHOLE
 #define MF_WHOLE 0
 #endif
-#ifndef MF_FACTOR
-#define MF_FACTOR 0
+#ifndef MF_SIDES
+#define MF_SIDES 1
 #endif
 
 constexpr int BLOCK = 256;
 constexpr int WARPS = BLOCK / WARP;
-constexpr int STEPS = WARP;                     // lanes are the places that run ahead
-constexpr int EACH = 8;                         // places of a lane, neighbours
-constexpr int TILE = WARP * EACH - STEPS;       // places of a warp whose results hold after STEPS steps
-constexpr int VECTORS = 3 + (MF_WHOLE ? 1 : 0); // p, y and q, which has N more entries in front if MF_WHOLE
+constexpr int STEPS = WARP;               // lanes are the places that run ahead
+constexpr int EACH = 8;                   // places of a lane, neighbours
+constexpr int TILE = WARP * EACH - STEPS; // places of a warp whose results hold after STEPS steps
+constexpr int SIDES = MF_SIDES;
+constexpr int VECTORS =
+    2 + SIDES + (MF_WHOLE ? 1 : 0); // p, each y, and q with N more entries in front if MF_WHOLE
 constexpr int ATTEMPTS = 4;
 constexpr double EPSILON = 2.220446049250313e-16;
 
@@ -39,21 +41,38 @@ __device__ __forceinline__ double entry_or_zero(const double* values, int i, int
     return i >= 0 && i < size ? values[i] : 0.0;
 }
 
-// One block an SM: 8 places of a lane, three numbers each, want 150 registers.
+// Where entry i of right-hand side `side` of the chunk's mixture `place` lies
+struct Sides {
+    index_t mixture_step, side_step, entry_step;
+    __device__ __forceinline__ index_t at(index_t place, index_t side, index_t i) const {
+        return place * mixture_step + side * side_step + i * entry_step;
+    }
+};
+
+// One block an SM: 8 places of a lane, three numbers each, want 150 registers, with 3 right-hand sides 220
+// (with 4, 255 and spills on sm_100).
 //
-// One block a mixture b = start + blockIdx.x. `tables` (components, 2, N) has cosines and sines of the lags' phases from
-// the chunk's first component on, `levels` (B, 3) k(0) and the mean and largest diagonal. `scratch` (count, 2, VECTORS N)
-// holds p, y and q twice; where they end, `ends` (B,) is 0 or 1, p is minus the predictor and y the solution. `factor`
-// (count, N, N) receives the lower triangle.
+// One block a mixture b = start + place and SIDES of its `total` right-hand sides. `tables` (components, 2, N) has
+// cosines and sines of the lags' phases from the chunk's first component on, `levels` (B, 3) k(0), the mean diagonal of
+// the covariance with its trend, and the largest without. `scratch` (blocks, 2, VECTORS N) holds p, the y and q twice.
+// The log-likelihood in `value` is that of the one right-hand side, or less its quadratic form where SIDES > 1.
+// `white` receives L^-1 y in the order of `given` if SIDES > 1; if MF_WHOLE `solutions` (count, total, N) C^-1 y and
+// `predictors` (count, N) minus the predictor.
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     toeplitz_schur_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                        const index_t* __restrict__ offsets, const double* __restrict__ lags,
                        const double* __restrict__ tables, const double* __restrict__ targets,
                        const double* __restrict__ levels, double* __restrict__ scratch,
                        double* __restrict__ value, int* __restrict__ info, double* __restrict__ shifts,
-                       double* __restrict__ pivots, int* __restrict__ ends, double* __restrict__ factor,
-                       double jitter, index_t start, int n) {
-    const index_t b = start + blockIdx.x;
+                       double* __restrict__ pivots, double* __restrict__ white,
+                       double* __restrict__ predictors, double* __restrict__ solutions, double jitter,
+                       index_t start, index_t total, index_t given_mixture, index_t given_side,
+                       index_t given_entry, index_t white_mixture, index_t white_side, index_t white_entry,
+                       int n) {
+    const index_t groups = (total + SIDES - 1) / SIDES;
+    const index_t place = blockIdx.x / groups, first_side = blockIdx.x % groups * SIDES;
+    const index_t b = start + place;
+    const Sides given{given_mixture, given_side, given_entry}, kept{white_mixture, white_side, white_entry};
     const int lane = lane_of();
     const index_t first_component = offsets[b], base_component = offsets[start];
     const double diagonal = levels[3 * b + 2];
@@ -74,11 +93,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 k = fma(weights[j] * exp(-2.0 * root * root), tables[(j - base_component) * 2 * n + i], k);
             }
             vectors[i] = i > 0 ? k : 0.0;
-            vectors[n + i] = targets[i];
-            vectors[2 * n + origin + i] = i > 0 ? k : diagonal + shift;
+#pragma unroll
+            for (int c = 0; c < SIDES; ++c) {
+                vectors[(1 + c) * n + i] =
+                    first_side + c < total ? targets[given.at(place, first_side + c, i)] : 0.0;
+            }
+            vectors[(1 + SIDES) * n + origin + i] = i > 0 ? k : diagonal + shift;
             if (MF_WHOLE) {
-                vectors[2 * n + i] = 0.0;
-                vectors[(VECTORS + 2) * n + i] = 0.0;
+                vectors[(1 + SIDES) * n + i] = 0.0;
+                vectors[(VECTORS + 1 + SIDES) * n + i] = 0.0;
             }
         }
         __syncthreads();
@@ -86,97 +109,127 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             const int steps = min(STEPS, n - t0);
             const double* const p_old = vectors + side * VECTORS * n;
             const double* const y_old = p_old + n;
-            const double* const q_old = y_old + n;
+            const double* const q_old = y_old + SIDES * n;
             side = 1 - side;
             double* const p_new = vectors + side * VECTORS * n;
             double* const y_new = p_new + n;
-            double* const q_new = y_new + n;
+            double* const q_new = y_new + SIDES * n;
             // Lane m has place m
             double p = entry_or_zero(p_old, t0 + lane, n);
-            double y = entry_or_zero(y_old, t0 + lane, n);
             double q = t0 + lane < n ? q_old[origin + lane] : 0.0;
-            double own_gamma = 0.0, own_ratio = 0.0, own_pivot = 1.0, own_target = 0.0; // of step t0 + lane
+            double y[SIDES], own_ratio[SIDES], own_target[SIDES]; // own: of step t0 + lane
+            double own_gamma = 0.0, own_pivot = 1.0;
+#pragma unroll
+            for (int c = 0; c < SIDES; ++c) {
+                y[c] = entry_or_zero(y_old + c * n, t0 + lane, n);
+                own_ratio[c] = 0.0;
+                own_target[c] = 0.0;
+            }
             for (int s = 0; s < steps; ++s) {
                 const double p_first = __shfl_sync(FULL_WARP, p, 0);
                 const double q_first = __shfl_sync(FULL_WARP, q, 0);
-                const double y_first = __shfl_sync(FULL_WARP, y, 0);
                 const double gamma = t0 + s > 0 ? -p_first / q_first : 0.0;
                 pivot = fma(gamma, p_first, q_first);
                 if (!(pivot > bound && pivot < infinity())) {
                     failed = t0 + s + 1;
                     break;
                 }
-                const double ratio = y_first / pivot;
                 const double old = p;
                 p = __shfl_down_sync(FULL_WARP, fma(gamma, q, p), 1);
                 q = fma(gamma, old, q);
-                y = __shfl_down_sync(FULL_WARP, fma(-ratio, q, y), 1);
                 if (lane == s) {
                     own_gamma = gamma;
-                    own_ratio = ratio;
                     own_pivot = pivot;
-                    own_target = y_first;
+                }
+#pragma unroll
+                for (int c = 0; c < SIDES; ++c) {
+                    const double y_first = __shfl_sync(FULL_WARP, y[c], 0);
+                    const double ratio = y_first / pivot;
+                    y[c] = __shfl_down_sync(FULL_WARP, fma(-ratio, q, y[c]), 1);
+                    if (lane == s) {
+                        own_ratio[c] = ratio;
+                        own_target[c] = y_first;
+                    }
                 }
             }
             if (failed != 0) {
                 break;
             }
-            half += warp_sum(0.5 * fma(own_ratio, own_target, lane < steps ? log(own_pivot) : 0.0));
+            const double log_pivot = lane < steps ? log(own_pivot) : 0.0;
+            half += warp_sum(0.5 * (SIDES == 1 ? fma(own_ratio[0], own_target[0], log_pivot) : log_pivot));
+            if (SIDES > 1 && warp_of() == 0 && lane < steps) {
+#pragma unroll
+                for (int c = 0; c < SIDES; ++c) {
+                    if (first_side + c < total) {
+                        white[kept.at(place, first_side + c, t0 + lane)] = own_target[c] / sqrt(own_pivot);
+                    }
+                }
+            }
             // After the last step place m has entry m + last of p and y
             const int last = t0 + steps - 1;
             for (int tile = MF_WHOLE ? -last + warp_of() * TILE : warp_of() * TILE; tile < n - t0;
                  tile += WARPS * TILE) {
-                const int place = tile + lane * EACH;
-                double ps[EACH], ys[EACH], qs[EACH];
+                const int first = tile + lane * EACH;
+                double ps[EACH], ys[SIDES][EACH], qs[EACH];
 #pragma unroll
                 for (int e = 0; e < EACH; ++e) {
-                    ps[e] = entry_or_zero(p_old, place + e + t0, n);
-                    ys[e] = entry_or_zero(y_old, place + e + t0, n);
-                    qs[e] = place + e + t0 < n && place + e >= -origin ? q_old[origin + place + e] : 0.0;
+                    ps[e] = entry_or_zero(p_old, first + e + t0, n);
+                    qs[e] = first + e + t0 < n && first + e >= -origin ? q_old[origin + first + e] : 0.0;
+#pragma unroll
+                    for (int c = 0; c < SIDES; ++c) {
+                        ys[c][e] = entry_or_zero(y_old + c * n, first + e + t0, n);
+                    }
                 }
                 for (int s = 0; s < steps; ++s) {
                     const double gamma = __shfl_sync(FULL_WARP, own_gamma, s);
-                    const double ratio = __shfl_sync(FULL_WARP, own_ratio, s);
 #pragma unroll
                     for (int e = 0; e < EACH; ++e) {
                         const double old = ps[e];
                         ps[e] = fma(gamma, qs[e], ps[e]);
                         qs[e] = fma(gamma, old, qs[e]);
-                        ys[e] = fma(-ratio, qs[e], ys[e]);
-                        if (MF_WHOLE && place + e == 0) { // what vanished makes room for the predictor
+                        if (MF_WHOLE && first + e == 0) { // what vanished makes room for the predictor
                             ps[e] = t0 + s > 0 ? -gamma : -1.0;
-                            ys[e] = ratio;
                         }
                     }
-#if MF_FACTOR
-                    const double scale = 1.0 / sqrt(__shfl_sync(FULL_WARP, own_pivot, s));
 #pragma unroll
-                    for (int e = 0; e < EACH; ++e) {
-                        const int row = place + e + t0 + s;
-                        if (lane * EACH + e < TILE && row < n) {
-                            factor[((index_t)blockIdx.x * n + row) * n + t0 + s] = scale * qs[e];
+                    for (int c = 0; c < SIDES; ++c) {
+                        const double ratio = __shfl_sync(FULL_WARP, own_ratio[c], s);
+#pragma unroll
+                        for (int e = 0; e < EACH; ++e) {
+                            ys[c][e] = fma(-ratio, qs[e], ys[c][e]);
+                            if (MF_WHOLE && first + e == 0) {
+                                ys[c][e] = ratio;
+                            }
                         }
                     }
-#endif
                     if (s + 1 < steps) {
                         const double p_next = __shfl_down_sync(FULL_WARP, ps[0], 1);
-                        const double y_next = __shfl_down_sync(FULL_WARP, ys[0], 1);
 #pragma unroll
                         for (int e = 0; e + 1 < EACH; ++e) {
                             ps[e] = ps[e + 1];
-                            ys[e] = ys[e + 1];
                         }
                         ps[EACH - 1] = p_next;
-                        ys[EACH - 1] = y_next;
+#pragma unroll
+                        for (int c = 0; c < SIDES; ++c) {
+                            const double y_next = __shfl_down_sync(FULL_WARP, ys[c][0], 1);
+#pragma unroll
+                            for (int e = 0; e + 1 < EACH; ++e) {
+                                ys[c][e] = ys[c][e + 1];
+                            }
+                            ys[c][EACH - 1] = y_next;
+                        }
                     }
                 }
 #pragma unroll
                 for (int e = 0; e < EACH; ++e) {
-                    const int entry = place + e + last;
+                    const int entry = first + e + last;
                     if (lane * EACH + e < TILE && entry < n) {
                         p_new[entry] = ps[e];
-                        y_new[entry] = ys[e];
-                        q_new[origin + place + e] = qs[e];
+                        q_new[origin + first + e] = qs[e];
+#pragma unroll
+                        for (int c = 0; c < SIDES; ++c) {
+                            y_new[c * n + entry] = ys[c][e];
+                        }
                     }
                 }
             }
@@ -187,31 +240,226 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         }
         __syncthreads(); // before another attempt fills the vectors
     }
-    if (threadIdx.x == 0) {
+    if (MF_WHOLE) {
+        const double* const ended = vectors + side * VECTORS * n;
+        for (int i = threadIdx.x; i < n; i += BLOCK) {
+            if (first_side == 0) {
+                predictors[place * n + i] = ended[i];
+            }
+#pragma unroll
+            for (int c = 0; c < SIDES; ++c) {
+                if (first_side + c < total) {
+                    solutions[(place * total + first_side + c) * n + i] = ended[(1 + c) * n + i];
+                }
+            }
+        }
+    }
+    if (threadIdx.x == 0 && first_side == 0) {
         value[b] = failed == 0 ? -half - 0.5 * n * 1.8378770664093453 : -infinity(); // log(2 pi)
         info[b] = failed;
         shifts[b] = failed == 0 ? shift : 0.0;
         pivots[b] = pivot;
-        ends[b] = side;
     }
 }
 
-// Sums along the diagonals of G = (alpha alpha' - C^-1) / 2: sums (count, N), where a thread has diagonal d. The inverse's
-// are sum_l (N - d - 2 l) a_l a_{l+d} / v (Gohberg and Semencul). NaN where the factorisation failed.
+// A trend's coefficients b ~ N(0, I), marginalised by least squares (docs/mathematics.md section 10): by Gram and Schmidt,
+// each column twice, [W; I] = Q R with W = L^-1 V, and what is left of [z; start] is [z - W b; -b].
+//
+// Rows of `white` (count, 1 + functions, N) are z and the columns of W, then z - W b and those of Q. `below` (count, 1 +
+// functions, functions) receives -b and the columns of R^-1, `start_at` has minus the coefficients already taken out of
+// the targets. Log-likelihoods in `value` get what they lack. If MF_WHOLE `solutions`, in the shape of `white`, are
+// C^-1 times targets and V, then (C + V V')^-1 y and C^-1 V R^-1. One block a mixture.
+struct Trend {
+    double* white;
+    double* below;
+    double* part; // of a block's sums
+    int n, functions;
+
+    // Sum over both parts of two rows, in every thread
+    __device__ __forceinline__ double product(int row, int column) const {
+        double sum = 0.0;
+        for (int i = threadIdx.x; i < n; i += BLOCK) {
+            sum = fma(white[(index_t)row * n + i], white[(index_t)column * n + i], sum);
+        }
+        sum = block_sum<BLOCK>(sum, part); // its barrier also shows what `below` has become
+        for (int k = 0; k < functions; ++k) {
+            sum = fma(below[row * functions + k], below[column * functions + k], sum);
+        }
+        __syncthreads(); // before `below` and `part` are written again
+        return sum;
+    }
+
+    __device__ __forceinline__ void project(int row, int column) const {
+        const double share = product(row, column);
+        for (int i = threadIdx.x; i < n; i += BLOCK) {
+            white[(index_t)row * n + i] =
+                fma(-share, white[(index_t)column * n + i], white[(index_t)row * n + i]);
+        }
+        for (int k = threadIdx.x; k < functions; k += BLOCK) {
+            below[row * functions + k] =
+                fma(-share, below[column * functions + k], below[row * functions + k]);
+        }
+    }
+};
+
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
-    toeplitz_sums_f64(const double* __restrict__ scratch, const int* __restrict__ ends,
+    toeplitz_trend_f64(double* __restrict__ white, const double* __restrict__ start_at,
+                       double* __restrict__ below, const int* __restrict__ info, double* __restrict__ value,
+                       double* __restrict__ solutions, index_t start, int n, int functions) {
+    MF_SHARED(double, part, WARPS);
+    const index_t place = blockIdx.x;
+    if (info[start + place] != 0) {
+        return;
+    }
+    const int rows = 1 + functions;
+    const Trend trend{white + place * rows * n, below + place * rows * functions, part, n, functions};
+    for (int k = threadIdx.x; k < rows * functions; k += BLOCK) {
+        const int row = k / functions, column = k % functions;
+        trend.below[k] = row == 0 ? start_at[column] : row == 1 + column ? 1.0 : 0.0;
+    }
+    double half = 0.0;
+    for (int k = 1; k < rows; ++k) {
+        for (int round = 0; round < 2; ++round) {
+            for (int j = 1; j < k; ++j) {
+                trend.project(k, j);
+            }
+        }
+        const double norm = sqrt(trend.product(k, k));
+        half += log(norm);
+        for (int i = threadIdx.x; i < n; i += BLOCK) {
+            trend.white[(index_t)k * n + i] /= norm;
+        }
+        for (int c = threadIdx.x; c < functions; c += BLOCK) {
+            trend.below[k * functions + c] /= norm;
+        }
+    }
+    for (int round = 0; round < 2; ++round) {
+        for (int k = 1; k < rows; ++k) {
+            trend.project(0, k);
+        }
+    }
+    half += 0.5 * trend.product(0, 0);
+    if (threadIdx.x == 0) {
+        value[start + place] -= half;
+    }
+    if (MF_WHOLE) {
+        double* const own = solutions + place * rows * n;
+        for (int i = threadIdx.x; i < n; i += BLOCK) {
+            double alpha = own[i];
+            for (int k = 0; k < functions; ++k) {
+                alpha = fma(trend.below[k] - start_at[k], own[(index_t)(1 + k) * n + i], alpha);
+            }
+            own[i] = alpha;
+            for (int k = functions - 1; k >= 0;
+                 --k) { // R^-1 is upper triangular: column k needs those before it
+                double sum = 0.0;
+                for (int c = 0; c <= k; ++c) {
+                    sum = fma(trend.below[(1 + k) * functions + c], own[(index_t)(1 + c) * n + i], sum);
+                }
+                own[(index_t)(1 + k) * n + i] = sum;
+            }
+        }
+    }
+}
+
+// Means and latent variances from whitened covariances `solved` (count, N, M); a thread has a test point. `white` (count,
+// 1 + functions, N) and `below` as toeplitz_trend_f64 leaves them, or z alone. The variances are those without a trend;
+// `left` (count, functions, M) receives R^-T (v - W' w), whose squares it adds. NaN where the factorisation failed.
+extern "C" __global__ void __launch_bounds__(BLOCK, 1)
+    toeplitz_predict_f64(const double* __restrict__ solved, const double* __restrict__ white,
+                         const double* __restrict__ below, const double* __restrict__ basis_new,
+                         const double* __restrict__ levels, const int* __restrict__ info,
+                         double* __restrict__ mean, double* __restrict__ variance, double* __restrict__ left,
+                         index_t start, index_t count, index_t n_new, int n, int functions) {
+    for (index_t item = grid_start(); item < count * n_new; item += grid_stride()) {
+        const index_t place = item / n_new, column = item % n_new;
+        const double* const own = solved + place * n * n_new + column;
+        const double* const rows = white + place * (1 + functions) * n;
+        const double* const trend = below + place * (1 + functions) * functions;
+        double sum = 0.0, squares = 0.0;
+        for (int t = 0; t < n; ++t) {
+            const double w = own[t * n_new];
+            sum = fma(w, rows[t], sum);
+            squares = fma(w, w, squares);
+        }
+        for (int k = 0; k < functions; ++k) {
+            sum = fma(-trend[k], basis_new[k * n_new + column], sum);
+            double rest = 0.0;
+            for (int t = 0; t < n; ++t) {
+                rest = fma(-own[t * n_new], rows[(index_t)(1 + k) * n + t], rest);
+            }
+            for (int c = 0; c <= k; ++c) {
+                rest = fma(trend[(1 + k) * functions + c], basis_new[c * n_new + column], rest);
+            }
+            left[(place * functions + k) * n_new + column] = rest;
+        }
+        const bool good = info[start + place] == 0;
+        mean[item] = good ? sum : quiet_nan();
+        variance[item] = good ? levels[3 * (start + place)] - squares : quiet_nan();
+    }
+}
+
+// totals (rows,): 1 + sum |C^-1 k| for each row of `solutions` (rows, N); a warp has a row
+extern "C" __global__ void __launch_bounds__(BLOCK, 1)
+    toeplitz_totals_f64(const double* __restrict__ solutions, double* __restrict__ totals, index_t rows,
+                        int n) {
+    for (index_t row = grid_start() / WARP; row < rows; row += grid_stride() / WARP) {
+        double sum = 0.0;
+        for (int i = lane_of(); i < n; i += WARP) {
+            sum += fabs(solutions[row * n + i]);
+        }
+        sum = warp_sum(sum);
+        if (lane_of() == 0) {
+            totals[row] = 1.0 + sum;
+        }
+    }
+}
+
+// Variances below 0 become 0 where rounding explains them, else NaN, by the bound of gp_clip_f64; `totals` (count, M) has
+// what it asks for of those below 0. Then the trend's share is added, the squares of `left` (count, functions, M).
+extern "C" __global__ void __launch_bounds__(BLOCK, 1)
+    toeplitz_clip_f64(const double* __restrict__ totals, const double* __restrict__ left,
+                      const double* __restrict__ levels, const double* __restrict__ shifts,
+                      double* __restrict__ variance, index_t start, index_t count, index_t n_new, int n,
+                      int functions) {
+    for (index_t item = grid_start(); item < count * n_new; item += grid_stride()) {
+        const index_t place = item / n_new, column = item % n_new;
+        double value = variance[item];
+        if (value < 0.0) {
+            const double largest = levels[3 * (start + place) + 2] + shifts[start + place];
+            const double bound = 8.0 * n * EPSILON * largest * totals[item] * totals[item];
+            value = -value <= bound ? 0.0 : quiet_nan();
+        }
+        for (int k = 0; k < functions; ++k) {
+            value += square(left[(place * functions + k) * n_new + column]);
+        }
+        variance[item] = value;
+    }
+}
+
+// Sums along the diagonals of G = (S' S - C^-1) / 2, S the rows of `solutions` (count, rows, N): sums (count, N), where a
+// thread has diagonal d. The inverse's are sum_l (N - d - 2 l) a_l a_{l+d} / v (Gohberg and Semencul), a the predictor.
+// NaN where the factorisation failed.
+extern "C" __global__ void __launch_bounds__(BLOCK, 1)
+    toeplitz_sums_f64(const double* __restrict__ predictors, const double* __restrict__ solutions,
                       const int* __restrict__ info, const double* __restrict__ pivots,
-                      double* __restrict__ sums, index_t start, int n) {
+                      double* __restrict__ sums, index_t start, int rows, int n) {
     const int blocks = (n + BLOCK - 1) / BLOCK;
     const index_t place = blockIdx.x / blocks;
     const int d = (int)(blockIdx.x % blocks) * BLOCK + threadIdx.x;
-    const double* const a = scratch + (place * 2 + ends[start + place]) * 4 * n; // four vectors: a gradient's
-    const double* const alpha = a + n;
+    const double* const a = predictors + place * n;
+    const double* const alpha = solutions + place * rows * n;
     double squares = 0.0, inverse = 0.0, factor = n - d;
     for (int l = 0; l < n - d; ++l) {
         squares = fma(alpha[l], alpha[l + d], squares);
         inverse = fma(factor * a[l], a[l + d], inverse);
         factor -= 2.0;
+    }
+    for (int row = 1; row < rows; ++row) {
+        const double* const own = alpha + (index_t)row * n;
+        for (int l = 0; l < n - d; ++l) {
+            squares = fma(own[l], own[l + d], squares);
+        }
     }
     if (d < n) {
         const bool good = info[start + place] == 0;

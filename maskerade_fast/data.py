@@ -18,6 +18,7 @@ import numpy as np
 from ._checks import Array, float_array, one_of
 from .backends import array_namespace, on_their_device, to_device, to_device_of, to_host
 from .gmm import GMMBatch
+from .grid import spread_evenly
 from .trend import TRENDS, trend_basis
 
 _LARGEST = 1e150  # squares of it and of its inverse are still normal float64
@@ -138,8 +139,9 @@ class Standardiser:
         return cls(np.zeros(data.n_dims), np.ones(data.n_dims), 0.0, 1.0)
 
     def to_unit(self, data: RegressionData) -> RegressionData:
-        """The same data as x̃ and ỹ."""
-        return RegressionData(self.X_to_unit(data.X), self.y_to_unit(data.y), data.trend)
+        """The same data as x̃ and ỹ; a regular grid stays one (`grid.spread_evenly`)."""
+        X = spread_evenly(data.X, self.X_to_unit(data.X))
+        return RegressionData(X, self.y_to_unit(data.y), data.trend)
 
     @on_their_device
     def X_to_unit(self, X: Array) -> Array:

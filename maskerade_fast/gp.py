@@ -115,9 +115,10 @@ def predict_gp(
         require_room((len(g), len(X_new), len(X_new)), "covariances")
     batch = (g.offsets, g.weights, g.means, g.scales)
     options = {"full": full, "jitter": float(jitter), "max_bytes": limit}
-    grid = on_grid(X, y, noise, structure, other=basis is not None)
+    grid = on_grid(X, y, noise, structure, basis)
     if grid is not None:
-        mean, variance, matrix, info = xb.toeplitz_predict_gp(*batch, *grid, noise, X_new, **options)
+        options |= {"basis": grid[2], "basis_new": basis_new}
+        mean, variance, matrix, info = xb.toeplitz_predict_gp(*batch, *grid[:2], noise, X_new, **options)
     else:
         options |= {"basis": basis, "basis_new": basis_new, "per_axis": phase == "per_axis"}
         mean, variance, matrix, info = xb.predict_gp(*batch, X, y, noise, X_new, **options)

@@ -79,7 +79,8 @@ def log_likelihood(
     structure : {"auto", "dense", "toeplitz"}
         On a regular 1-D grid in any order, with one noise variance a mixture, C is Toeplitz: "auto" then takes O(N^2)
         time and O(N) memory from 256 points on, "toeplitz" at any N and raises where C is not. The rule is in
-        `grid`; both ways agree to rounding, about N eps times the condition number.
+        `grid`; both ways agree to rounding, about N eps times the condition number. With a `basis` the pivots that
+        `info` speaks of are there those of the covariance without it, and wide priors cost no digits.
 
     Returns
     -------
@@ -113,10 +114,10 @@ def log_likelihood(
     X, y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
     basis = None if basis is None else checked_basis(basis, "basis", len(X))
     xb = get_backend(g.weights, X, y, noise, basis)
-    grid = on_grid(X, y, noise, structure, other=basis is not None)
+    grid = on_grid(X, y, noise, structure, basis)
     if grid is not None:
-        batch = (g.offsets, g.weights, g.means, g.scales, *grid, noise)
-        options = {"jitter": float(jitter), "grad": bool(grad), "max_bytes": limit}
+        batch = (g.offsets, g.weights, g.means, g.scales, *grid[:2], noise)
+        options = {"basis": grid[2], "jitter": float(jitter), "grad": bool(grad), "max_bytes": limit}
         value, info, shift, parts = xb.toeplitz_log_likelihood(*batch, **options)
         gradient = None if parts is None else GMMGradient(parts[0], parts[1], parts[2], parts[3][:, 0])
         return LogLikelihood(value, info, shift, gradient)

@@ -6,6 +6,7 @@ the prior; a share of the prior itself keeps every ratio of the prior to the pro
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ LEAST_PRIOR = 0.1
 """Smallest share of the prior."""
 BANDWIDTHS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 MOST_KERNELS = 60
+_ROWS = 256
+"""Draws at a time: their distances from `MOST_KERNELS` centres stay in cache."""
 WIDE_SHARE, WIDER = 0.5, 1.5
 """Each group of kernels keeps this share for one t distribution, this much wider than the group seems."""
 
@@ -69,8 +72,18 @@ class StudentMixture:
 
     @cached_property
     def _whitening(self) -> Array:
-        """Inverse factors, (K, d, d)."""
-        return np.linalg.inv(self.factors) if len(self.factors) else self.factors
+        """Inverse factors, one for each of `_runs`."""
+        first = [first for first, _ in self._runs]
+        return np.linalg.inv(self.factors[first]) if first else self.factors
+
+    @cached_property
+    def _runs(self) -> list[tuple[int, int]]:
+        """Neighbours with one factor: kernels of a group."""
+        if not len(self.factors):
+            return []
+        new = (self.factors[1:] != self.factors[:-1]).any(axis=(1, 2))
+        edges = [0, *(np.flatnonzero(new) + 1).tolist(), len(self.factors)]
+        return list(itertools.pairwise(edges))
 
     @cached_property
     def _log_constants(self) -> Array:
@@ -83,19 +96,63 @@ class StudentMixture:
         with np.errstate(divide="ignore"):
             return np.asarray(constant - determinants + np.log(self.shares))
 
+    def _gaps(self, xi: Array) -> Array:
+        """Squared whitened distances from each centre over `FREEDOM`: (K, B) at `xi` (B, d)."""
+        gaps = np.empty((len(self.shares), len(xi)))
+        for (first, last), whitening in zip(self._runs, self._whitening, strict=True):
+            centre = self.centres[first]
+            z = (xi - centre) @ whitening.T
+            own = np.einsum("bd,bd->b", z, z)
+            gaps[first] = own
+            if last > first + 1:
+                # |z - u|^2 by its expansion round the run's first centre: its error is that of |z|^2, a rounding of the
+                # squares of draws far off and nothing beside FREEDOM for the others
+                u = (self.centres[first + 1 : last] - centre) @ whitening.T
+                block = gaps[first + 1 : last]
+                np.matmul(-2.0 * u, z.T, out=block)
+                block += own
+                block += np.einsum("kd,kd->k", u, u)[:, None]
+                np.maximum(block, 0.0, out=block)
+        gaps /= FREEDOM
+        return gaps
+
     def log_terms(self, xi: Array) -> Array:
         """Log of each t density, with its share, over that of N(0, I): (K, B) at `xi` (B, d)."""
-        squares = np.empty((len(self.shares), len(xi)))
-        for k, (centre, whitening) in enumerate(zip(self.centres, self._whitening, strict=True)):
-            z = (xi - centre) @ whitening.T
-            squares[k] = np.einsum("bd,bd->b", z, z)
-        powers = 0.5 * (FREEDOM + self.dimension) * np.log1p(squares / FREEDOM)
-        own = 0.5 * np.einsum("bd,bd->b", xi, xi)
-        return np.asarray(self._log_constants[:, None] - powers + own)
+        terms = np.log1p(self._gaps(xi))
+        terms *= -0.5 * (FREEDOM + self.dimension)
+        terms += self._log_constants[:, None]
+        terms += 0.5 * np.einsum("bd,bd->b", xi, xi)
+        return terms
 
-    def log_ratio(self, xi: Array) -> Array:
-        """Log of the density over that of N(0, I), shape (B,), at `xi` (B, d)."""
-        return np.asarray(special.logsumexp(self._with_prior(self.log_terms(xi)), axis=0))
+    def log_ratio(self, xi: Array, *, left_out: Array | None = None) -> Array:
+        """Log of the density over that of N(0, I), shape (B,), at `xi` (B, d).
+
+        Without an exponential or a logarithm a kernel and draw: a t density is a power of half an integer.
+
+        Parameters
+        ----------
+        left_out : array of int, shape (K,), optional
+            For each t distribution the draw that does not see it, or -1.
+        """
+        prior = math.log(self.prior_share)
+        if not len(self.shares):
+            return np.full(len(xi), prior)
+        top = float(self._log_constants.max())
+        constants = np.exp(self._log_constants - top)
+        sums = np.empty(len(xi))
+        for start in range(0, len(xi), _ROWS):
+            rows = slice(start, start + _ROWS)
+            bases = self._gaps(xi[rows])
+            bases += 1.0
+            np.reciprocal(bases, out=bases)
+            powers = half_power(bases, int(FREEDOM) + self.dimension)
+            if left_out is not None:
+                kernels = np.flatnonzero((left_out >= start) & (left_out < start + powers.shape[1]))
+                powers[kernels, left_out[kernels] - start] = 0.0
+            np.matmul(constants, powers, out=sums[rows])
+        with np.errstate(divide="ignore"):
+            terms = np.log(sums) + top + 0.5 * np.einsum("bd,bd->b", xi, xi)
+        return np.asarray(np.logaddexp(prior, terms))
 
     def transform(self, normal: Array) -> Array:
         """Draws (B, d) from standard normal points (B, d + 2): the last two choose the part and the t's spread."""
@@ -130,10 +187,10 @@ class StudentMixture:
         """
         if len(self.shares) == 0:
             return self
-        terms = self._with_prior(self.log_terms(xi))
-        prior_part = float(np.exp(terms[0] - special.logsumexp(terms, axis=0)) @ weights)
+        terms = self.log_terms(xi)
+        prior_part = float((self.prior_share * np.exp(-self.log_ratio(xi))) @ weights)
         prior_share = max(LEAST_PRIOR, prior_part)
-        home = np.argmax(terms[1:], axis=0)
+        home = np.argmax(terms, axis=0)
         parts = zip(self.centres, self.factors, strict=True)
         groups = [_Group.of(xi, weights * (home == k), *part) for k, part in enumerate(parts)]
         chosen = np.argsort(-weights, kind="stable")[:MOST_KERNELS]
@@ -141,15 +198,23 @@ class StudentMixture:
         best, best_score = self, -np.inf
         for h in BANDWIDTHS:
             candidate, of_draw = _kernels(groups, xi, np.sqrt(weights), home, chosen, h, prior_share)
-            others = np.where(of_draw[:, None] == np.arange(len(xi)), -np.inf, candidate.log_terms(xi))
-            score = float(weights @ special.logsumexp(candidate._with_prior(others), axis=0))
+            score = float(weights @ candidate.log_ratio(xi, left_out=of_draw))
             if score > best_score:
                 best, best_score = candidate, score
         return best
 
-    def _with_prior(self, log_terms: Array) -> Array:
-        """The prior's term, then the others: (K + 1, B)."""
-        return np.concatenate([np.full((1, log_terms.shape[1]), math.log(self.prior_share)), log_terms])
+
+def half_power(bases: Array, twice: int) -> Array:
+    """`bases`, positive, to the power of ``twice / 2``, by products; `bases` may be overwritten."""
+    out = np.sqrt(bases) if twice % 2 else None
+    n = twice // 2
+    while n:
+        if n % 2:
+            out = bases.copy() if out is None else np.multiply(out, bases, out=out)
+        n //= 2
+        if n:
+            np.multiply(bases, bases, out=bases)
+    return np.ones_like(bases) if out is None else out
 
 
 @dataclass(frozen=True, eq=False)

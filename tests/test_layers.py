@@ -14,9 +14,9 @@ PACKAGE = Path(__file__).parents[1] / ROOT
 # mixtures between units). A name ending in "." stands for every module of that package.
 ROWS: list[list[str]] = [
     ["errors", "_checks", "_memory", "_version"],
-    ["backends._blas", "backends", "backends.cpu.", "backends.gpu."],
-    ["gmm", "trend", "data", "latent", "prior", "student", "relabelling", "measure", "warping", "optimize", "archive"],
-    ["distances", "hyperkernel", "gram", "grid", "likelihood", "gp", "frames", "checkpoint"],
+    ["backends._blas", "backends._lags", "backends", "backends.cpu.", "backends.gpu."],
+    ["gmm", "grid", "trend", "data", "latent", "prior", "student", "relabelling", "measure", "warping"],
+    ["optimize", "archive", "distances", "hyperkernel", "gram", "likelihood", "gp", "frames", "checkpoint"],
     ["surrogate", "integrals", "acquisition", "target", "starts", "modes", "proposals", "importance", "prediction"],
     ["spectra", "calibration", "posterior", "sampling", "quadrature", "io", "plotting", "cli"],
     ["__init__", "__main__"],

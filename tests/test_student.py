@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from maskerade_fast.prior import sobol_normal
-from maskerade_fast.student import FREEDOM, LEAST_PRIOR, StudentMixture
+from maskerade_fast.student import FREEDOM, LEAST_PRIOR, StudentMixture, half_power
 
 
 def mixture(rng: np.random.Generator, d: int = 3, count: int = 2, prior_share: float = 0.25) -> StudentMixture:
@@ -94,3 +94,25 @@ def test_the_prior_alone_is_left_alone(rng: np.random.Generator) -> None:
     xi = rng.normal(size=(10, 3))
     np.testing.assert_array_equal(prior.log_ratio(xi), 0.0)
     assert prior.refitted(xi, np.full(10, 0.1)) is prior
+
+
+def test_powers_of_halves(rng: np.random.Generator) -> None:
+    bases = rng.uniform(1e-6, 1.0, size=(3, 7))
+    for twice in range(1, 40):
+        np.testing.assert_allclose(half_power(bases.copy(), twice), bases ** (0.5 * twice), rtol=1e-14)
+
+
+def test_ratio_is_the_sum_of_the_terms(rng: np.random.Generator) -> None:
+    """More draws than one block, kernels that share factors, draws far off, and some that a kernel does not see."""
+    d, roots = 4, rng.normal(size=(2, 4, 4))
+    factors = np.repeat(np.linalg.cholesky(1e-3 * roots @ roots.transpose(0, 2, 1) + 1e-5 * np.eye(d)), 5, axis=0)
+    mixture = StudentMixture(np.full(10, 0.07), rng.normal(size=(10, d)), factors, 0.3)
+    xi = np.concatenate([3.0 * rng.normal(size=(600, d)), mixture.centres + 1e-3, 1e4 * rng.normal(size=(5, d))])
+    left_out = np.where(np.arange(10) % 2, -1, 600 + np.arange(10))
+    terms = mixture.log_terms(xi)
+    np.testing.assert_allclose(
+        mixture.log_ratio(xi), np.logaddexp(np.log(0.3), logsumexp(terms, axis=0)), rtol=1e-13, atol=1e-13
+    )
+    terms[np.arange(0, 10, 2), left_out[::2]] = -np.inf
+    expected = np.logaddexp(np.log(0.3), logsumexp(terms, axis=0))
+    np.testing.assert_allclose(mixture.log_ratio(xi, left_out=left_out), expected, rtol=1e-13, atol=1e-13)

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ..._memory import workers_that_fit
+from ._batch import Predictions, Workers
 from ._covariance import Workspace, factor_mixture, factor_shared, share_matrices, whitened
 from ._lapack import addresses, solve_rows, solve_vector, subtract_squares
 from ._math import dot
@@ -270,10 +270,7 @@ def predict_gp(
     """
     n_mixtures, (n_points, n_dims), n_new = len(offsets) - 1, X.shape, len(X_new)
     dtype = np.result_type(weights, X, y, X_new)
-    mean = np.full((n_mixtures, n_new), np.nan)
-    variance = np.full((n_mixtures, n_new), np.nan)
-    covariance = np.full((n_mixtures, n_new, n_new) if full else (0, 0, 0), np.nan)
-    info = np.zeros(n_mixtures, dtype=np.int32)
+    results = Predictions(n_mixtures, n_new, full)
     shift = np.zeros(n_mixtures)
     if n_mixtures:
         points, new = points_by_axis(X, X[0]), points_by_axis(X_new, X[0])
@@ -292,8 +289,7 @@ def predict_gp(
         wanted = 1 if sharing else min(threads, n_mixtures)
         each = Workspace.bytes(*sizes, in_work * (threads if sharing and not full else 1))
         what = f"working memory for one matrix of {n_points} points and {height} test points"
-        workers = workers_that_fit(wanted, each, max_bytes, what)
-        spaces = [(Workspace(*sizes), np.empty((height, n_points))) for _ in range(workers)]
+        workers = Workers(wanted, each, max_bytes, what, lambda: (Workspace(*sizes), np.empty((height, n_points))))
 
         n_blocks = -(-n_new // POINTS)
         last = FINISH_STAGE if full and n_new else 0  # LAPACK's kin refuse matrices without rows
@@ -302,19 +298,17 @@ def predict_gp(
             data = (*mixtures, *points, targets, noise, jitter, n_phases)
             problem = (blas, *data, *new, functions, new_functions, full, largest_noise)
             buffers = (w.matrix, w.rates, w.cosines, w.sines, w.vector, solved)
-            outputs = (mean, variance, covariance, info, shift)
+            outputs = (results.mean, results.variance, results.covariance, results.info, shift)
             _predictions(start, stop, stages, i, j, *problem, *buffers, *outputs)
 
-        def across(start: int, stop: int) -> None:
-            w, solved = spaces.pop()  # one worker, one workspace; lists are thread-safe
-            try:
-                run(w, solved, start, stop, FACTOR_STAGE | VALUE_STAGE | BLOCKS_STAGE | last, 0, n_blocks)
-            finally:
-                spaces.append((w, solved))
+        def across(space: tuple[Workspace, Array], start: int, stop: int) -> None:
+            run(*space, start, stop, FACTOR_STAGE | VALUE_STAGE | BLOCKS_STAGE | last, 0, n_blocks)
 
         def shared(b: int) -> None:
-            w, solved = spaces[0]
-            info[b], shift[b] = factor_shared(b, blas, mixtures, points, noise, jitter, n_phases, functions, w, threads)
+            w, solved = workers.spaces[0]
+            results.info[b], shift[b] = factor_shared(
+                b, blas, mixtures, points, noise, jitter, n_phases, functions, w, threads
+            )
             run(w, solved, b, b + 1, VALUE_STAGE, 0, 0)
 
             def blocks(i: int, j: int) -> None:
@@ -328,7 +322,5 @@ def predict_gp(
                 for b in range(n_mixtures):
                     shared(b)
             else:
-                parallel_for(across, n_mixtures, max(1, n_mixtures // (16 * workers)), threads=workers)
-        info[(info == 0) & np.isnan(variance).any(axis=1)] = -1
-    results = [a.astype(dtype, copy=False) for a in (mean, variance, covariance)]
-    return results[0], results[1], results[2] if full else None, info
+                workers.across(across, n_mixtures)
+    return results.of_type(dtype)

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ..._memory import workers_that_fit
+from ._batch import Likelihoods, Workers
 from ._covariance import Workspace, factor_mixture, factor_shared, share_matrices, whitened
 from ._lapack import addresses, solve_vector
 from ._likelihood_gradients import BLOCK, finish_gradient, gradient_block
@@ -71,18 +71,9 @@ def log_likelihood(
     """
     n_mixtures, (n_points, n_dims) = len(offsets) - 1, X.shape
     dtype = np.result_type(weights, X, y)
-    value = np.empty(n_mixtures)
-    info = np.zeros(n_mixtures, dtype=np.int32)
-    shift = np.zeros(n_mixtures)
-    shapes = [weights.shape, means.shape, scales.shape, (n_mixtures, noise.shape[1])]
-    gradients = [np.zeros(shape if grad else (0,) * len(shape)) for shape in shapes]
-
-    def result() -> tuple[Array, Array, Array, list[Array] | None]:
-        cast = [a.astype(dtype, copy=False) for a in (value, shift, *gradients)]
-        return cast[0], info, cast[1], cast[2:] if grad else None
-
+    results = Likelihoods(n_mixtures, weights, means, noise.shape[1], grad)
     if n_mixtures == 0:
-        return result()
+        return results.of_type(dtype)
     points = points_by_axis(X, X[0])
     mixtures = (offsets, native(weights), native(means), native(scales))
     functions = basis_by_function(basis)
@@ -99,27 +90,19 @@ def log_likelihood(
     sums_shape = (n_blocks, n_max, 1 + 2 * n_dims)
     each = Workspace.bytes(*sizes, rows + 1) + 8 * math.prod(sums_shape)
     what = f"working memory for one matrix of {n_points} points"
-    workers = workers_that_fit(wanted, each, max_bytes, what)
-    spaces = [(Workspace(*sizes), np.empty(sums_shape), np.empty(n_points)) for _ in range(workers)]
-
-    outputs = (value, info, shift, *gradients)
+    workers = Workers(
+        wanted, each, max_bytes, what, lambda: (Workspace(*sizes), np.empty(sums_shape), np.empty(n_points))
+    )
 
     def run(space: Any, start: int, stop: int, stages: int, part_start: int, part_stop: int) -> None:
         w, sums, diagonal = space
         problem = (blas, *mixtures, *points, targets, noise, jitter, n_phases, functions)
         buffers = (w.matrix, w.rates, w.cosines, w.sines, w.vector, sums, diagonal)
-        _likelihoods(start, stop, stages, part_start, part_stop, *problem, *buffers, *outputs)
-
-    def across(start: int, stop: int) -> None:
-        space = spaces.pop()  # one worker, one workspace; lists are thread-safe
-        try:
-            run(space, start, stop, stages, 0, n_blocks)
-        finally:
-            spaces.append(space)
+        _likelihoods(start, stop, stages, part_start, part_stop, *problem, *buffers, *results.arrays)
 
     def shared(b: int) -> None:
-        space = spaces[0]
-        info[b], shift[b] = factor_shared(
+        space = workers.spaces[0]
+        results.info[b], results.shift[b] = factor_shared(
             b, blas, mixtures, points, noise, jitter, n_phases, functions, space[0], threads
         )
         run(space, b, b + 1, stages & (VALUE_STAGE | ALPHA_STAGE), 0, 0)
@@ -133,8 +116,8 @@ def log_likelihood(
             for b in range(n_mixtures):
                 shared(b)
         else:
-            parallel_for(across, n_mixtures, max(1, n_mixtures // (16 * workers)), threads=workers)
-    return result()
+            workers.across(lambda space, i, j: run(space, i, j, stages, 0, n_blocks), n_mixtures)
+    return results.of_type(dtype)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]

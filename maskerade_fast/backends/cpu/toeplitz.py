@@ -4,6 +4,9 @@ A likelihood takes O(N^2) time and O(N) memory, and N evaluations of the kernel 
 the factor's columns as they come, `PANEL` at a time, to the right-hand sides of a block of test points: the factor
 never exists whole, and variances come from triangular solves as on any other inputs. Each thread has mixtures, or
 blocks of test points, of its own: bits depend neither on threads nor on how a batch is cut.
+
+A trend's basis functions go along as further right-hand sides, and its coefficients are then a small problem of least
+squares (`_trend`): C itself never has the term V V', which is not Toeplitz.
 """
 
 from __future__ import annotations
@@ -15,14 +18,25 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ..._memory import workers_that_fit
+from .._lags import lags_of
+from ._batch import Likelihoods, Predictions, Workers
 from ._lapack import addresses, solve_panel, subtract_panel_product
 from ._math import dot, exp_neg, fma
 from ._parallel import n_threads, parallel_for, single_threaded_blas
 from ._schur import STEPS, advance, diagonal_sums, schur, start_schur
+from ._trend import combine, take_out, targets_and_basis, trend_left
 from .cholesky import RETRIES, shift_of
 from .gp import POINTS, finish_covariance
-from .gram import fill_rates, fill_tables, gram_rows, native, noise_at, points_by_axis, total_weight
+from .gram import (
+    basis_by_function,
+    fill_rates,
+    fill_tables,
+    gram_rows,
+    native,
+    noise_at,
+    points_by_axis,
+    total_weight,
+)
 
 __all__ = ["toeplitz_log_likelihood", "toeplitz_predict_gp"]
 
@@ -30,12 +44,6 @@ Array = NDArray[Any]
 
 PANEL = 4 * STEPS  # columns of the factor at a time: a product over fewer is bound by memory
 _EPS = 2.220446049250313e-16
-
-
-def lags_of(X: Array) -> Array:
-    """Lags of a sorted regular grid X (N, 1) from its first point, (1, N), each rounded twice; exact for integers."""
-    x = np.asarray(X[:, 0], dtype=np.float64)
-    return ((x[-1] - x[0]) * np.arange(len(x)) / max(len(x) - 1, 1))[None]  # type: ignore[no-any-return]
 
 
 def toeplitz_log_likelihood(
@@ -47,6 +55,7 @@ def toeplitz_log_likelihood(
     y: Array,
     noise: Array,
     *,
+    basis: Array | None = None,
     jitter: float,
     grad: bool,
     max_bytes: int | None,
@@ -58,6 +67,8 @@ def toeplitz_log_likelihood(
     offsets, weights, means, scales : arrays of a GMMBatch in one dimension: (B + 1,), (J,), (J, 1), (J, 1)
     X, y : arrays, shape (N, 1) and (N,); X equally spaced and ascending, N >= 1
     noise : array, shape (B or 1, 1)
+    basis : array, shape (N, q), or None
+        Of the trend: each covariance gains ``basis @ basis.T``.
     jitter, grad, max_bytes
         As in `log_likelihood`.
 
@@ -73,39 +84,41 @@ def toeplitz_log_likelihood(
     """
     n_mixtures, n_points = len(offsets) - 1, len(X)
     dtype = np.result_type(weights, X, y)
-    value = np.empty(n_mixtures)
-    info = np.zeros(n_mixtures, dtype=np.int32)
-    shift = np.zeros(n_mixtures)
-    shapes = [weights.shape, means.shape, scales.shape, (n_mixtures, 1)]
-    gradients = [np.zeros(shape if grad else (0,) * len(shape)) for shape in shapes]
+    results = Likelihoods(n_mixtures, weights, means, 1, grad)
     if n_mixtures:
-        lags = lags_of(X)
-        arguments = (offsets, native(weights), native(means), native(scales), lags, native(y), native(noise))
-        n_max = int(np.diff(offsets).max())
-        rows = (
-            4 + 2 * n_max + (5 if grad else 0)
-        )  # kernel, generators, targets, tables; q in front, sums, their scratch
+        lags = lags_of(X[[0, -1], 0], n_points)
+        functions = basis_by_function(basis)
+        targets, start_at = targets_and_basis(native(y), functions)
+        level = mean_square(functions)
+        arguments = (offsets, native(weights), native(means), native(scales), lags, targets, start_at, level)
+        n_max, q = int(np.diff(offsets).max()), len(functions)
+        # kernel, generators, targets, tables; q in front, sums, their scratch; the whitened rows of a trend
+        rows = 4 + q + 2 * n_max + (5 + 2 * q if grad else 0) + (1 + q if q else 0)
         what = f"working memory for one Toeplitz matrix of {n_points} points"
-        workers = workers_that_fit(min(n_threads(), n_mixtures), 8 * n_points * rows, max_bytes, what)
+        workers = Workers(min(n_threads(), n_mixtures), 8 * n_points * rows, max_bytes, what, lambda: None)
 
-        def across(start: int, stop: int) -> None:
-            _likelihoods(start, stop, *arguments, jitter, grad, value, info, shift, *gradients)
+        def across(_: None, start: int, stop: int) -> None:  # what it works on is small enough to be made anew
+            _likelihoods(start, stop, *arguments, native(noise), jitter, grad, *results.arrays)
 
-        parallel_for(across, n_mixtures, max(1, n_mixtures // (16 * workers)), threads=workers)
-    cast = [a.astype(dtype, copy=False) for a in (value, shift, *gradients)]
-    return cast[0], info, cast[1], cast[2:] if grad else None
+        workers.across(across, n_mixtures)
+    return results.of_type(dtype)
+
+
+def mean_square(basis: Array) -> float:
+    """What basis functions (q, N) add to the mean diagonal of a covariance."""
+    return float(np.sum(basis * basis, axis=0).mean()) if len(basis) else 0.0
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def kernel_column(
     b: int, offsets: Array, weights: Array, means: Array, scales: Array, lags: Array, tables: Array, column: Array
 ) -> None:
-    """k(lags) of mixture b; row q of `tables` (2, n, N) keeps exp cos and exp sin of component q."""
+    """k of mixture b at `lags` (2, N) of `lags_of`; `tables` (2, n, N) keep exp cos and exp sin of each component."""
     first = offsets[b]
     n = offsets[b + 1] - first
     rates = np.empty((n, 1))
     fill_rates(first, n, scales, rates)
-    fill_tables(first, n, means, lags, np.zeros_like(lags), 1, tables[0], tables[1])
+    fill_tables(first, n, means, lags[:1], lags[1:], 1, tables[0], tables[1])
     for i in range(len(column)):
         column[i] = 0.0
     for q in range(n):
@@ -130,7 +143,9 @@ def _likelihoods(
     means: Array,
     scales: Array,
     lags: Array,
-    y: Array,
+    targets: Array,
+    start_at: Array,
+    level: float,
     noise: Array,
     jitter: float,
     grad: bool,
@@ -142,8 +157,8 @@ def _likelihoods(
     d_scales: Array,
     d_noise: Array,
 ) -> None:
-    """Mixtures ``start : stop``, one after another on this thread."""
-    n_points = len(y)
+    """Mixtures ``start : stop``, one after another on this thread; `targets` and `start_at` of `targets_and_basis`."""
+    sides, n_points = targets.shape
     n_max = 0
     for b in range(start, stop):
         n_max = max(n_max, offsets[b + 1] - offsets[b])
@@ -151,18 +166,18 @@ def _likelihoods(
     column = np.empty(n_points)
     p = np.empty(n_points)
     q = np.empty(2 * n_points if grad else n_points)
-    alpha = np.empty(n_points)
+    solutions = np.empty((sides, n_points))
+    white = np.empty((sides if sides > 1 else 0, n_points))
+    below = np.empty((sides, sides - 1))
     sums = np.empty(n_points if grad else 0)
-    head = np.empty((3, STEPS))
-    out = np.empty((4, STEPS))
     for b in range(start, stop):
         kernel_column(b, offsets, weights, means, scales, lags, tables, column)
         diagonal = column[0] + noise_at(noise, b, 0)
         code, half, pivot = 0, 0.0, 0.0
         for attempt in range(RETRIES + 1):
-            shift[b] = shift_of(attempt, jitter, diagonal)
-            start_schur(column, diagonal + shift[b], y, p, q, alpha)
-            code, half, pivot = schur(n_points * _EPS * (diagonal + shift[b]), grad, p, q, alpha, head, out)
+            shift[b] = shift_of(attempt, jitter, diagonal + level)
+            start_schur(column, diagonal + shift[b], targets, p, q, solutions)
+            code, half, pivot = schur(n_points * _EPS * (diagonal + shift[b]), grad, p, q, solutions, white)
             if code == 0 or jitter == 0.0:
                 break
         info[b] = code
@@ -170,11 +185,14 @@ def _likelihoods(
             value[b] = -math.inf
             shift[b] = 0.0
         else:
+            if sides > 1:
+                half += take_out(white, start_at, below)
             value[b] = -half - 0.5 * n_points * math.log(2.0 * math.pi)
         if not grad:
             continue
         if code == 0:
-            diagonal_sums(p, pivot, alpha, sums)
+            combine(start_at, below, solutions)
+            diagonal_sums(p, pivot, solutions, sums)
         else:
             sums[:] = math.nan
         d_noise[b, 0] = sums[0]
@@ -203,6 +221,8 @@ def toeplitz_predict_gp(
     noise: Array,
     X_new: Array,
     *,
+    basis: Array | None = None,
+    basis_new: Array | None = None,
     full: bool,
     jitter: float,
     max_bytes: int | None,
@@ -216,6 +236,8 @@ def toeplitz_predict_gp(
     noise : array, shape (B or 1, 1)
     X_new : array, shape (M, 1)
         Any points, also off the grid.
+    basis, basis_new : arrays, shape (N, q) and (M, q), or None
+        Of the trend, as in `toeplitz_log_likelihood`; it belongs to the latent function.
     full, jitter, max_bytes
         As in `predict_gp`.
 
@@ -232,46 +254,51 @@ def toeplitz_predict_gp(
     """
     n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
     dtype = np.result_type(weights, X, y, X_new)
-    mean = np.full((n_mixtures, n_new), np.nan)
-    variance = np.full((n_mixtures, n_new), np.nan)
-    covariance = np.full((n_mixtures, n_new, n_new) if full else (0, 0, 0), np.nan)
-    info = np.zeros(n_mixtures, dtype=np.int32)
+    results = Predictions(n_mixtures, n_new, full)
     if n_mixtures:
-        points, new = points_by_axis(X, X[0]), points_by_axis(X_new, X[0])
+        lags = lags_of(X[[0, -1], 0], n_points)
+        # the data by the lags, not by X: what X is off the grid would not be in their covariance
+        points = (lags[:1], lags[:1], lags[1:])
+        _, high, low = points_by_axis(X_new, X[0])
+        new = (high, high, low)
         batch = (offsets, native(weights), native(means), native(scales))
-        problem = (lags_of(X), *points, native(y), native(noise), jitter, *new)
+        functions, new_functions = basis_by_function(basis), basis_by_function(basis_new)
+        trend = (*targets_and_basis(native(y), functions), mean_square(functions))
+        problem = (lags, *points, *trend, native(noise), jitter, *new, new_functions)
+        sides = 1 + len(functions)
         blas, threads = addresses(), n_threads()
         n_max = int(np.diff(offsets).max())
         n_blocks = max(1, -(-n_new // POINTS))
         height = min(n_new, POINTS)
         # a panel, a block's right-hand sides with tables, the mixture's tables, generators; all V' if `full`
-        each = 8 * n_points * (PANEL + height + 1 + 4 * n_max + 8) + 16 * n_max * height
+        each = 8 * n_points * (PANEL + height + sides + 4 * n_max + 8) + 16 * n_max * height
         if full:
             each += 8 * n_points * n_new // min(threads, n_blocks)
         what = (
             f"working memory for one Toeplitz matrix of {n_points} points and {n_new if full else height} test points"
         )
-        workers = workers_that_fit(min(threads, n_blocks * (1 if full else n_mixtures)), each, max_bytes, what)
+        wanted = min(threads, n_blocks * (1 if full else n_mixtures))
+        workers = Workers(wanted, each, max_bytes, what, lambda: None)
         nothing, solved = np.empty((0, n_points)), np.empty((n_new if full else 0, n_points))
+        left = np.empty((sides - 1, n_new if full else 0))
 
         def run(start: int, stop: int, kept: Array) -> None:
-            _prediction_blocks(start, stop, n_blocks, blas, *batch, *problem, kept, mean, variance, info)
+            outputs = (results.mean, results.variance, results.info)
+            _prediction_blocks(start, stop, n_blocks, blas, *batch, *problem, kept, left, *outputs)
 
         def whole(b: int) -> None:
             first = b * n_blocks
-            parallel_for(lambda i, j: run(first + i, first + j, solved), n_blocks, 1, threads=workers)
-            if info[b] == 0:
-                _finish(b, blas, *batch, *new, solved, variance, covariance)
+            parallel_for(lambda i, j: run(first + i, first + j, solved), n_blocks, 1, threads=workers.count)
+            if results.info[b] == 0:
+                _finish(b, blas, *batch, *new, left, solved, results.variance, results.covariance)
 
         with single_threaded_blas():
             if full and n_new:
                 for b in range(n_mixtures):
                     whole(b)
             else:
-                parallel_for(lambda i, j: run(i, j, nothing), n_mixtures * n_blocks, 1, threads=workers)
-        info[(info == 0) & np.isnan(variance).any(axis=1)] = -1
-    results = [a.astype(dtype, copy=False) for a in (mean, variance, covariance)]
-    return results[0], results[1], results[2] if full else None, info
+                parallel_for(lambda i, j: run(i, j, nothing), n_mixtures * n_blocks, 1, threads=workers.count)
+    return results.of_type(dtype)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -280,9 +307,9 @@ def solve_streamed(
 ) -> int:
     """Replace each of the first `count` rows r by L^-1 r, with columns of L as Schur's steps give them; gives info."""
     n = len(column)
-    head = np.empty((3, STEPS))
-    out = np.empty((4, STEPS))
-    start_schur(column, diagonal, column, p, q, y)
+    head = np.empty((2 + len(y), STEPS))
+    out = np.empty((2 + 2 * len(y), STEPS))
+    start_schur(column, diagonal, column.reshape((1, n)), p, q, y)
     bound = n * _EPS * diagonal
     for first in range(0, n, PANEL):
         stop = min(first + PANEL, n)
@@ -304,12 +331,12 @@ def solve_streamed(
 def inverse_total(column: Array, diagonal: float, targets: Array) -> float:
     """Sum of |C^-1 targets|."""
     n = len(column)
-    p, q, y = np.empty(n), np.empty(2 * n), np.empty(n)
-    start_schur(column, diagonal, targets, p, q, y)
-    schur(n * _EPS * diagonal, True, p, q, y, np.empty((3, STEPS)), np.empty((4, STEPS)))
+    p, q, y = np.empty(n), np.empty(2 * n), np.empty((1, n))
+    start_schur(column, diagonal, targets.reshape((1, n)), p, q, y)
+    schur(n * _EPS * diagonal, True, p, q, y, np.empty((0, n)))
     total = 0.0
     for i in range(n):
-        total += abs(y[i])
+        total += abs(y[0, i])
     return total
 
 
@@ -327,24 +354,33 @@ def _prediction_blocks(
     x: Array,
     high: Array,
     low: Array,
-    y: Array,
+    targets: Array,
+    start_at: Array,
+    level: float,
     noise: Array,
     jitter: float,
     x_new: Array,
     high_new: Array,
     low_new: Array,
+    basis_new: Array,
     solved: Array,
+    left: Array,
     mean: Array,
     variance: Array,
     info: Array,
 ) -> None:
-    """Blocks of test points ``start : stop``, numbered through the batch; V' goes to `solved` (M, N) if it has rows."""
-    n_points, n_new = len(y), x_new.shape[1]
-    p, q, targets = np.empty(n_points), np.empty(n_points), np.empty(n_points)
+    """Blocks of test points ``start : stop``, numbered through the batch.
+
+    If `solved` (M, N) has rows it receives the whitened covariances, and `left` (q, M) what the trend leaves.
+    """
+    sides, n_points = targets.shape
+    n_new = x_new.shape[1]
+    p, q, unused = np.empty(n_points), np.empty(n_points), np.empty((1, n_points))
+    below, own_left = np.empty((sides, sides - 1)), np.empty(sides - 1)
     column = np.empty(n_points)
     panel = np.empty((PANEL, n_points))
     no_basis = np.empty((0, 0))
-    rows = np.empty((min(POINTS, n_new) + 1, n_points))
+    rows = np.empty((min(POINTS, n_new) + sides, n_points))
     for item in range(start, stop):
         b = item // n_blocks
         begin = (item - b * n_blocks) * POINTS
@@ -365,24 +401,26 @@ def _prediction_blocks(
         diagonal = k0 + noise_at(noise, b, 0)
         code, shift = 0, 0.0
         for attempt in range(RETRIES + 1):
-            shift = shift_of(attempt, jitter, diagonal)
+            shift = shift_of(attempt, jitter, diagonal + level)
             gram_rows(
                 np.int64(0), width, np.int64(0), n, first, weights, rates, new, new_tables[0], new_tables[1], x,
                 tables[0], tables[1], 1, no_basis, no_basis, rows,
             )  # fmt: skip
-            for i in range(n_points):
-                rows[width, i] = y[i]
-            code = solve_streamed(column, diagonal + shift, width + 1, blas, rows, p, q, targets, panel)
+            rows[width : width + sides] = targets
+            code = solve_streamed(column, diagonal + shift, width + sides, blas, rows, p, q, unused, panel)
             if code == 0 or jitter == 0.0:
                 break
         if begin == 0:
             info[b] = code
         if code != 0:
             continue
+        white = rows[width : width + sides]
+        if sides > 1:
+            take_out(white, start_at, below)
         for r in range(width):
-            mean[b, begin + r] = dot(rows[r], rows[width], n_points)
-            left = k0 - dot(rows[r], rows[r], n_points)
-            if left < 0.0:  # 0 where rounding explains it, else NaN, as `gp.latent_variance`
+            mean[b, begin + r] = dot(rows[r], white[0], n_points)
+            rest = k0 - dot(rows[r], rows[r], n_points)
+            if rest < 0.0:  # 0 where rounding explains it, else NaN, as `gp.latent_variance`
                 again = np.ascontiguousarray(new_tables[:, :, r : r + 1])
                 cross = panel[:1]
                 gram_rows(
@@ -390,10 +428,14 @@ def _prediction_blocks(
                     again[0], again[1], x, tables[0], tables[1], 1, no_basis, no_basis, cross,
                 )  # fmt: skip
                 total = 1.0 + inverse_total(column, diagonal + shift, cross[0])
-                left = 0.0 if -left <= 8.0 * n_points * _EPS * (diagonal + shift) * total * total else math.nan
-            variance[b, begin + r] = left
+                rest = 0.0 if -rest <= 8.0 * n_points * _EPS * (diagonal + shift) * total * total else math.nan
+            if sides > 1:
+                mean[b, begin + r] += trend_left(begin + r, white, below, basis_new, rows[r], own_left)
+                rest += dot(own_left, own_left, sides - 1)
+            variance[b, begin + r] = rest
             if solved.shape[0] > 0:
                 solved[begin + r] = rows[r]
+                left[:, begin + r] = own_left
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -407,15 +449,15 @@ def _finish(
     x_new: Array,
     high_new: Array,
     low_new: Array,
+    left: Array,
     solved: Array,
     variance: Array,
     covariance: Array,
 ) -> None:
-    """K(X*, X*) - V'V of mixture b."""
+    """K(X*, X*) less the squares of `solved`, plus those of `left`, of mixture b."""
     n = offsets[b + 1] - offsets[b]
     rates = np.empty((n, 1))
     fill_rates(offsets[b], n, scales, rates)
     finish_covariance(
-        b, blas, offsets, weights, means, x_new, high_new, low_new, 1, np.empty((0, 0)), rates, solved, variance,
-        covariance,
+        b, blas, offsets, weights, means, x_new, high_new, low_new, 1, left, rates, solved, variance, covariance,
     )  # fmt: skip

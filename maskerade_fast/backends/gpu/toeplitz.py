@@ -1,30 +1,43 @@
 """Log-likelihoods and predictions on regular 1-D grids, where a covariance is Toeplitz (kernels/toeplitz.cu).
 
-A likelihood is Schur's algorithm by one block of threads a matrix: O(N^2) time and O(N) memory. A prediction writes
-the factor it makes, in O(N^2) time, and goes on as on any other inputs: it needs the memory of a matrix or more.
+Schur's algorithm by one block of threads for a matrix and up to three right-hand sides, in O(N^2) time and O(N) memory:
+the targets, the basis functions of a trend, and for predictions the covariances with the test points, whose triangular
+solves are steps of the same recursion. No factor is ever kept. A right-hand side's bits depend on no other.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 
 from ..._checks import Array
 from ...backends import to_host
-from . import gp
+from .._lags import lags_of
 from ._loader import device_of, load
-from ._mixtures import BLOCK, Mixtures, checked_bound, chunks, diagonal_levels, mixtures_of, native, phase_tables
+from ._mixtures import (
+    BLOCK,
+    Mixtures,
+    bound_of,
+    checked_bound,
+    chunks,
+    diagonal_levels,
+    grid_for,
+    mixtures_of,
+    native,
+    phase_tables,
+)
+from .gram import gram
 
 __all__ = ["toeplitz_log_likelihood", "toeplitz_predict_gp"]
 
+# As in kernels/gp.cu
+_TILE = 32
+_GP_BLOCK = 256
 
-def lags_of(X: Array) -> Array:
-    """Lags of a sorted regular grid X (N, 1) from its first point, (1, N), each rounded twice; exact for integers."""
-    x = native(X[:, 0])
-    lags: Array = ((x[-1:] - x[:1]) * cupy.arange(len(x), dtype=np.float64) / max(len(x) - 1, 1))[None]
-    return lags
+_SIDES = 3  # right-hand sides of a block of threads where there are several: four would spill registers
+_ROWS = 16  # of N numbers that a test point may need: covariances, whitened ones, shares of scratch, solutions
 
 
 def toeplitz_log_likelihood(
@@ -36,6 +49,7 @@ def toeplitz_log_likelihood(
     y: Array,
     noise: Array,
     *,
+    basis: Array | None = None,
     jitter: float,
     grad: bool,
     max_bytes: int | None,
@@ -47,6 +61,8 @@ def toeplitz_log_likelihood(
     offsets, weights, means, scales : arrays of a GMMBatch in one dimension: (B + 1,), (J,), (J, 1), (J, 1)
     X, y : arrays, shape (N, 1) and (N,); X equally spaced and ascending, N >= 1
     noise : array, shape (B or 1, 1)
+    basis : array, shape (N, q), or None
+        Of the trend: each covariance gains ``basis @ basis.T``.
     jitter, grad, max_bytes
         As in `log_likelihood`.
 
@@ -68,16 +84,18 @@ def toeplitz_log_likelihood(
         gradients.append(cupy.zeros((n_mixtures, 1)))
         if n_mixtures:
             mixtures = mixtures_of(offsets, weights, means, scales, False)
-            lags, targets = lags_of(X), native(y)
-            levels = diagonal_levels(mixtures, native(noise))
-            each, per_component = 8 * n_points * (9 if grad else 6), 16 * n_points
+            problem = _problem(mixtures, X, y, noise, basis, jitter)
+            each, per_component = 8 * n_points * _rows_of_likelihood(problem.rows, grad), 16 * n_points
             largest = int(np.diff(mixtures.edges).max())
             what = f"working memory for one Toeplitz matrix of {n_points} points"
             bound = checked_bound(each + largest * per_component, max_bytes, what)
             for start, stop in chunks(mixtures.edges, each, per_component, bound):
-                tables, scratch = _schur(mixtures, lags, targets, levels, jitter, grad, start, stop, results, None)
-                if grad:
-                    _gradients(mixtures, lags, tables, scratch, start, stop, results, gradients)
+                white = cupy.empty((stop - start, problem.rows, n_points)) if problem.rows > 1 else None
+                tables, solved = _schur(problem, problem.targets[None], white, grad, start, stop, results)
+                if white is not None:
+                    _trend(problem, white, solved, start, stop, results)
+                if solved is not None:
+                    _gradients(problem, tables, solved, start, stop, results, gradients)
         cast = [a.astype(dtype, copy=False) for a in (results.value, results.shift, *gradients)]
         return cast[0], results.info, cast[1], cast[2:] if grad else None
 
@@ -90,60 +108,131 @@ class _Results:
         self.info: Array = cupy.zeros(n_mixtures, dtype=np.int32)
         self.shift: Array = cupy.zeros(n_mixtures)
         self.pivots: Array = cupy.empty(n_mixtures)
-        self.ends: Array = cupy.zeros(n_mixtures, dtype=np.int32)
+
+
+class _Problem(NamedTuple):
+    """A batch on a grid."""
+
+    mixtures: Mixtures
+    lags: Array
+    """As `lags_of`, (2, N)."""
+    levels: Array
+    """k(0), the mean diagonal with the trend, and the largest without, (B, 3)."""
+    targets: Array
+    """Targets less a first guess of the trend, and its functions: (1 + q, N)."""
+    start_at: Array
+    """Minus the coefficients of that guess, (q,)."""
+    jitter: float
+
+    @property
+    def rows(self) -> int:
+        return int(self.targets.shape[0])
+
+
+class _Solved(NamedTuple):
+    """What the whole recursion leaves: minus the predictors (count, N), and C^-1 times the right-hand sides."""
+
+    predictors: Array
+    solutions: Array
+
+
+def _problem(mixtures: Mixtures, X: Array, y: Array, noise: Array, basis: Array | None, jitter: float) -> _Problem:
+    levels = diagonal_levels(mixtures, native(noise))
+    lags = native(lags_of(to_host(X[:: max(len(X) - 1, 1), 0]), len(X)))
+    y, q = native(y), 0 if basis is None else int(basis.shape[1])
+    start_at: Array = cupy.zeros(q)
+    if basis is None or not q:
+        return _Problem(mixtures, lags, levels, y[None], start_at, jitter)
+    functions = native(native(basis).T)
+    levels[:, 1] += (functions * functions).sum(axis=0).mean()
+    targets: Array = cupy.concatenate([y[None], functions])
+    # A first guess, by least squares without regard to C: else likelihoods would be small differences where the trend
+    # is most of the targets
+    below: Array = cupy.empty((1, 1 + q, q))
+    nothing = (cupy.zeros(1, dtype=np.int32), cupy.zeros(1), cupy.zeros(1))
+    sizes = (np.int64(0), np.int32(len(y)), np.int32(q))
+    kernel = load("toeplitz", "toeplitz_trend_f64", MF_WHOLE=0, MF_SIDES=_SIDES)
+    kernel((1,), (BLOCK,), (targets.copy(), start_at, below, *nothing, *sizes))
+    start_at = below[0, 0].copy()
+    for k in range(q):
+        targets[0] += start_at[k] * functions[k]
+    return _Problem(mixtures, lags, levels, targets, start_at, jitter)
+
+
+def _vectors(sides: int, each: int, whole: bool) -> int:
+    """Rows of N numbers of the kernel's scratch for so many right-hand sides of one mixture, `each` for a block."""
+    return 2 * -(-sides // each) * (2 + each + int(whole))
+
+
+def _rows_of_likelihood(sides: int, grad: bool) -> int:
+    """Rows of N numbers a mixture: scratch, whitened sides, predictor and solutions, sums."""
+    several = sides > 1
+    return _vectors(sides, _SIDES if several else 1, grad) + sides * several + (2 + sides) * grad
 
 
 def _schur(
-    mixtures: Mixtures,
-    lags: Array,
-    y: Array,
-    levels: Array,
-    jitter: float,
+    problem: _Problem,
+    targets: Array,
+    white: Array | None,
     whole: bool,
     start: int,
     stop: int,
     results: _Results,
-    factors: Array | None,
-) -> tuple[Array, Array]:
-    """Schur's algorithm on mixtures ``start : stop``; returns their phase tables and what it leaves behind.
+    by_point: bool = False,
+) -> tuple[Array, _Solved | None]:
+    """Schur's algorithm on mixtures ``start : stop``; returns their phase tables and, if `whole`, the solutions.
 
-    With `factors` (count, N, N) their lower triangles receive the factors.
+    `targets` are (count or 1, sides, N), or (count or 1, N, sides) if `by_point`, and so is `white`, which several
+    right-hand sides want: it receives them whitened.
     """
-    n = len(y)
-    tables = phase_tables(mixtures, lags, cupy.zeros(1), start, stop)
-    scratch: Array = cupy.empty((stop - start, 2, (4 if whole else 3) * n))
-    outputs = (results.value, results.info, results.shift, results.pivots, results.ends)
-    out = cupy.empty(1) if factors is None else factors
-    kernel = load("toeplitz", "toeplitz_schur_f64", MF_WHOLE=int(whole), MF_FACTOR=int(factors is not None))
-    kernel(
-        (stop - start,),
-        (BLOCK,),
-        (
-            *(mixtures.weights, mixtures.scales, mixtures.offsets, lags, tables, y, levels, scratch, *outputs, out),
-            *(np.float64(jitter), np.int64(start), np.int32(n)),
-        ),
-    )
-    return tables, scratch
+    count, n = stop - start, problem.lags.shape[1]
+    sides = targets.shape[2 if by_point else 1]
+    mixtures = problem.mixtures
+    twice = mixtures._replace(means=cupy.concatenate([mixtures.means, mixtures.means], axis=1))
+    tables = phase_tables(twice, problem.lags, cupy.zeros(2), start, stop)  # a lag's two parts as two axes
+    each = 1 if white is None else _SIDES
+    scratch: Array = cupy.empty((count, _vectors(sides, each, whole), n))
+    nothing: Array = cupy.empty(1)
+    solved = _Solved(cupy.empty((count, n)), cupy.empty((count, sides, n))) if whole else _Solved(nothing, nothing)
+    outputs = (results.value, results.info, results.shift, results.pivots)
+    within = (1, sides) if by_point else (n, 1)  # from one side to the next, from one entry to the next
+    steps = (sides * n if len(targets) > 1 else 0, *within, sides * n, *within)
+    sizes = (np.float64(problem.jitter), *(np.int64(value) for value in (start, sides, *steps)), np.int32(n))
+    arrays = (mixtures.weights, mixtures.scales, mixtures.offsets, problem.lags, tables, targets, problem.levels)
+    kernel = load("toeplitz", "toeplitz_schur_f64", MF_WHOLE=int(whole), MF_SIDES=each)
+    kept = nothing if white is None else white
+    kernel((count * -(-sides // each),), (BLOCK,), (*arrays, scratch, *outputs, kept, *solved, *sizes))
+    return tables, solved if whole else None
+
+
+def _trend(problem: _Problem, white: Array, solved: _Solved | None, start: int, stop: int, results: _Results) -> Array:
+    """Take the trend out of whitened targets and solutions, in place; returns its coefficients and R^-1."""
+    count, rows, n = white.shape
+    below: Array = cupy.empty((count, rows, rows - 1))
+    solutions = cupy.empty(1) if solved is None else solved.solutions
+    arrays = (white, problem.start_at, below, results.info, results.value, solutions)
+    kernel = load("toeplitz", "toeplitz_trend_f64", MF_WHOLE=int(solved is not None), MF_SIDES=_SIDES)
+    kernel((count,), (BLOCK,), (*arrays, np.int64(start), np.int32(n), np.int32(rows - 1)))
+    return below
 
 
 def _gradients(
-    mixtures: Mixtures,
-    lags: Array,
+    problem: _Problem,
     tables: Array,
-    scratch: Array,
+    solved: _Solved,
     start: int,
     stop: int,
     results: _Results,
     gradients: list[Array],
 ) -> None:
-    count, n = stop - start, lags.shape[1]
+    mixtures, (count, n) = problem.mixtures, solved.predictors.shape
     sums: Array = cupy.empty((count, n))
-    sizes = (np.int64(start), np.int32(n))
-    macros = {"MF_WHOLE": 1, "MF_FACTOR": 0}
-    args: tuple[Any, ...] = (scratch, results.ends, results.info, results.pivots, sums)
+    macros = {"MF_WHOLE": 1, "MF_SIDES": 1}
+    args: tuple[Any, ...] = (*solved, results.info, results.pivots, sums)
+    sizes: tuple[Any, ...] = (np.int64(start), np.int32(problem.rows), np.int32(n))
     load("toeplitz", "toeplitz_sums_f64", **macros)((count * -(-n // BLOCK),), (BLOCK,), (*args, *sizes))
     batch = (mixtures.weights, mixtures.scales, mixtures.offsets)
-    args = (*batch, lags, tables, sums, *gradients)
+    args, sizes = (*batch, problem.lags, tables, sums, *gradients), (np.int64(start), np.int32(n))
     load("toeplitz", "toeplitz_gradient_f64", **macros)((count,), (BLOCK,), (*args, *sizes))
 
 
@@ -157,6 +246,8 @@ def toeplitz_predict_gp(
     noise: Array,
     X_new: Array,
     *,
+    basis: Array | None = None,
+    basis_new: Array | None = None,
     full: bool,
     jitter: float,
     max_bytes: int | None,
@@ -170,6 +261,8 @@ def toeplitz_predict_gp(
     noise : array, shape (B or 1, 1)
     X_new : array, shape (M, 1)
         Any points, also off the grid.
+    basis, basis_new : arrays, shape (N, q) and (M, q), or None
+        Of the trend, as in `toeplitz_log_likelihood`; it belongs to the latent function.
     full, jitter, max_bytes
         As in `predict_gp`.
 
@@ -182,7 +275,7 @@ def toeplitz_predict_gp(
     Raises
     ------
     MemoryError
-        If one matrix and one block of test points need more than `max_bytes`.
+        If one matrix and a few test points, all of them if `full`, need more than `max_bytes`.
     """
     with device_of(weights, means, scales, X, y, noise, X_new):
         n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
@@ -190,44 +283,124 @@ def toeplitz_predict_gp(
         mean: Array = cupy.full((n_mixtures, n_new), np.nan)
         variance: Array = cupy.full((n_mixtures, n_new), np.nan)
         covariance: Array | None = cupy.full((n_mixtures, n_new, n_new), np.nan) if full else None
-        info: Array = cupy.zeros(n_mixtures, dtype=np.int32)
-        mixtures = mixtures_of(offsets, weights, means, scales, False)
-        X, y, noise, X_new = (native(a) for a in (X, y, noise, X_new))
-        lags = lags_of(X)
-        height, width = gp._shape_of_chunks(n_mixtures, n_points, n_new, full, max_bytes, trend=False)
-        for start, stop in gp._spans(n_mixtures, height):
-            chunk, info[start:stop] = _factored(mixtures, lags, y, noise, start, stop, jitter)
-            for first, last in gp._spans(n_new, width):
-                gp._predict(
-                    chunk,
-                    X=X,
-                    y=y,
-                    X_new=X_new,
-                    basis=None,
-                    basis_new=None,
-                    first=first,
-                    last=last,
-                    mean=mean[start:stop],
-                    variance=variance[start:stop],
-                    covariance=covariance[start:stop] if covariance is not None else None,
-                )
+        results = _Results(n_mixtures)
+        if n_mixtures:
+            mixtures = mixtures_of(offsets, weights, means, scales, False)
+            problem = _problem(mixtures, X, y, noise, basis, jitter)
+            X_new = native(native(X_new) - native(X)[:1])  # from the first point on, as the lags are
+            V_new = (
+                native(native(basis_new).T) if basis_new is not None and problem.rows > 1 else cupy.zeros((1, n_new))
+            )
+            height, width = _shape_of_chunks(mixtures, n_points, n_new, problem.rows, full, max_bytes)
+            for start in range(0, n_mixtures, height):
+                stop = min(start + height, n_mixtures)
+                white: Array = cupy.empty((stop - start, problem.rows, n_points))
+                _schur(problem, problem.targets[None], white, False, start, stop, results)
+                below = _trend(problem, white, None, start, stop, results) if problem.rows > 1 else cupy.zeros(1)
+                for first in range(0, n_new, width):
+                    points = slice(first, min(first + width, n_new))
+                    own = covariance[start:stop] if covariance is not None else None
+                    _predict(
+                        problem, X_new[points], native(V_new[:, points]), white, below, start, stop, results,
+                        mean[start:stop, points], variance[start:stop, points], own,
+                    )  # fmt: skip
+        info = results.info
         info[(info == 0) & cupy.isnan(variance).any(axis=1)] = -1
         mean, variance = (a.astype(dtype, copy=False) for a in (mean, variance))
         return mean, variance, covariance.astype(dtype, copy=False) if covariance is not None else None, info
 
 
-def _factored(
-    mixtures: Mixtures, lags: Array, y: Array, noise: Array, start: int, stop: int, jitter: float
-) -> tuple[gp._Chunk, Array]:
-    """Factors of the mixtures ``start : stop``, NaN where there is none, and their info."""
+def _shape_of_chunks(
+    mixtures: Mixtures, n_points: int, n_new: int, rows: int, full: bool, max_bytes: int | None
+) -> tuple[int, int]:
+    """Mixtures and test points of a chunk: as many of both as fit, and rather more points than mixtures."""
+    bound, account = bound_of(max_bytes)
+    largest = int(np.diff(mixtures.edges).max())
+
+    def needed(width: int) -> int:  # tables of a mixture and of the points, the sides of the data, those of the points
+        tables = 2 * largest * (2 * n_points + width)
+        matrices = (1 + rows) * n_new**2 if full else 0
+        sides = rows + _vectors(rows, _SIDES, False) + _ROWS * width
+        return 8 * (tables + n_points * sides + matrices)
+
+    least = n_new if full else min(n_new, _SIDES)
+    if needed(least) > bound:
+        raise MemoryError(
+            f"working memory for one Toeplitz matrix of {n_points} points and {least} test points needs "
+            f"{needed(least)} bytes, more than {account}"
+        )
+    if needed(n_new) <= bound:
+        return max(1, min(len(mixtures.edges) - 1, bound // needed(n_new))), max(n_new, 1)
+    return 1, max(least, (bound - needed(0)) // (needed(1) - needed(0)))
+
+
+def _predict(
+    problem: _Problem,
+    X_new: Array,
+    basis_new: Array,
+    white: Array,
+    below: Array,
+    start: int,
+    stop: int,
+    results: _Results,
+    mean: Array,
+    variance: Array,
+    covariance: Array | None,
+) -> None:
+    """Predictions of mixtures ``start : stop`` at some test points, all of them where `covariance` is wanted."""
+    count, n_functions, n_new, n = stop - start, problem.rows - 1, len(X_new), problem.lags.shape[1]
+    part = _part(problem.mixtures, start, stop)
+    nothing: Array = cupy.zeros((1, 1))
+    # by the lags, not by X: what X is off the grid would not be in the covariance of the data
+    cross = gram(*part, native(problem.lags[:1].T), X_new, nothing, per_axis=False)
+    solved: Array = cupy.empty((count, n, n_new))
+    again = _Results(len(results.info))  # the same as those of the data: info and shift depend on the matrix alone
+    _schur(problem, cross, solved, False, start, stop, again, by_point=True)
+    means: Array = cupy.empty((count, n_new))
+    variances: Array = cupy.empty((count, n_new))
+    left: Array = cupy.empty((count, max(n_functions, 1), n_new))
+    macros = {"MF_WHOLE": 0, "MF_SIDES": _SIDES}
+    sizes = (np.int64(start), np.int64(count), np.int64(n_new), np.int32(n), np.int32(n_functions))
+    shape = ((grid_for(count * n_new, BLOCK),), (BLOCK,))
+    arrays: tuple[Any, ...] = (solved, white, below, basis_new, problem.levels, results.info, means, variances, left)
+    load("toeplitz", "toeplitz_predict_f64", **macros)(*shape, (*arrays, *sizes))
+    totals = _totals(problem, cross, variances, start, again)
+    arrays = (totals, left, problem.levels, results.shift, variances)
+    load("toeplitz", "toeplitz_clip_f64", **macros)(*shape, (*arrays, *sizes))
+    mean[...], variance[...] = means, variances
+    if covariance is not None:
+        covariance[...] = gram(*part, X_new, None, nothing, per_axis=False)
+        for k in range(n_functions):
+            covariance += left[:, k, :, None] * left[:, k, None, :]
+        side = -(-n_new // _TILE)
+        blocks = count * (side * (side + 1) // 2)
+        load("gp", "gp_covariance_f64")((blocks,), (_GP_BLOCK,), (solved, covariance, np.int64(n), np.int64(n_new)))
+        diagonal = cupy.arange(n_new)
+        covariance[:, diagonal, diagonal] = variances
+        for b in np.flatnonzero(to_host(results.info[start:stop])).tolist():
+            covariance[b] = cupy.nan
+
+
+def _totals(problem: _Problem, cross: Array, variances: Array, start: int, results: _Results) -> Array:
+    """1 + sum |C^-1 k| for the test points whose variance is below 0, (count, M); 0 for the others."""
+    totals: Array = cupy.zeros(variances.shape)
+    n = cross.shape[1]
+    below_zero = to_host(variances) < 0.0
+    for b in np.flatnonzero(below_zero.any(axis=1)).tolist():
+        columns = cupy.asarray(np.flatnonzero(below_zero[b]))
+        sides = native(cross[b].T[columns])[None]
+        _, solved = _schur(problem, sides, cupy.empty(sides.shape), True, start + b, start + b + 1, results)
+        assert solved is not None
+        found: Array = cupy.empty(len(columns))
+        sizes = (np.int64(len(columns)), np.int32(n))
+        kernel = load("toeplitz", "toeplitz_totals_f64", MF_WHOLE=0, MF_SIDES=_SIDES)
+        kernel((grid_for(len(columns), BLOCK // 32),), (BLOCK,), (solved.solutions, found, *sizes))
+        totals[b, columns] = found
+    return totals
+
+
+def _part(mixtures: Mixtures, start: int, stop: int) -> tuple[Any, Array, Array, Array]:
+    """Offsets, weights, means and scales of the mixtures ``start : stop``."""
     first, last = int(mixtures.edges[start]), int(mixtures.edges[stop])
-    weights, means, scales = (a[first:last] for a in (mixtures.weights, mixtures.means, mixtures.scales))
-    part = mixtures_of(mixtures.edges[start : stop + 1] - first, weights, means, scales, False)
-    rows = cupy.ascontiguousarray(noise[start:stop] if len(noise) > 1 else noise)
-    count, n = stop - start, len(y)
-    results = _Results(count)
-    factors: Array = cupy.zeros((count, n, n))
-    _schur(part, lags, y, diagonal_levels(part, rows), jitter, False, 0, count, results, factors)
-    for b in np.flatnonzero(to_host(results.info)).tolist():
-        factors[b] = cupy.nan
-    return gp._Chunk(part, factors, cupy.ascontiguousarray(rows[:, 0] + results.shift)), results.info
+    parts = (a[first:last] for a in (mixtures.weights, mixtures.means, mixtures.scales))
+    return (mixtures.edges[start : stop + 1] - first, *parts)  # type: ignore[return-value]
