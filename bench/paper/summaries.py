@@ -91,31 +91,25 @@ def shown(value: float) -> str:
 def runs(rows: list[Row], planned: int) -> str:
     """How many there are of how many there should be."""
     failed = [row for row in rows if "failed" in row]
-    text = (
-        f"{len(rows) - len(failed)}"
-        if len(rows) - len(failed) >= planned
-        else f"{len(rows) - len(failed)} of {planned}"
+    found = len(rows) - len(failed)
+    return (f"{found}" if found >= planned else f"{found} of {planned}") + (
+        f" ({len(failed)} failed)" if failed else ""
     )
-    return text + (f" ({len(failed)} failed)" if failed else "")
 
 
 def seconds(rows: list[Row]) -> str:
-    """Median; marked where another process was at work."""
+    """Median; marked where other processes were at work."""
     values = figures(rows, "seconds")
     if len(values) == 0:
         return "–"
-    busy = any((row.get("load") or 0.0) > 1.0 + _BUSY_LOAD for row in rows)
-    return (
-        f"{np.median(values):.0f}" + ("*" if busy else "")
-        if np.median(values) >= 10
-        else (f"{np.median(values):.2g}" + ("*" if busy else ""))
-    )
+    middle, busy = float(np.median(values)), any((row.get("load") or 0.0) > _BUSY_LOAD for row in rows)
+    return (f"{middle:.0f}" if middle >= 10.0 else f"{middle:.2g}") + ("*" if busy else "")
 
 
 def predictions(table: str, by_mode: dict[str, list[Row]]) -> str:
     """RMSE, densities, coverage, seconds, evaluations; then paired tests."""
     lines = [
-        "| set | method | runs | RMSE | over the sd | log density, joint | a row | in 50 % | in 90 % | cost | seconds |",
+        "| set | method | runs | RMSE | over the sd | joint log density | a row | in 50 % | in 90 % | cost | seconds |",
         "| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
     groups = grouped(by_mode)
@@ -302,7 +296,7 @@ def ranks(groups: Grouped) -> list[str]:
         "",
         f"Over the {len(names)} series that every method has; rank 1 is best.",
         "",
-        "| method | mean rank by RMSE | by log density | mean share in 50 % | in 90 % | mean log density a row | worst |",
+        "| method | mean rank by RMSE | by log density | in 50 % | in 90 % | mean log density a row | worst |",
         "| --- | --: | --: | --: | --: | --: | --: |",
     ]
     error = np.array([[mean(by[n, m], "rmse") for n in names] for m in methods])
