@@ -152,7 +152,7 @@ def beside_published(table: str, groups: Grouped) -> list[str]:
         lines.append("| --- | --- | --: | --: | --: | --: |")
         for name, known in published.UCI.items():
             for place, figure in enumerate(("rmse", "log_density")):
-                theirs = [shown(known[who][place]) for who in ("MASKERADE", "FKL")]
+                theirs = [f"{known[who][place]:g}" for who in ("MASKERADE", "FKL")]
                 lines.append(
                     f"| {NAMES[name]} | {'log density' if place else 'RMSE'} | {' | '.join(theirs)} "
                     f"| {ours_there(groups, name, 'paper', figure)} | {ours_there(groups, name, 'default', figure)} |"
