@@ -92,8 +92,12 @@ def test_rows_outlast_an_interruption(paper: Any, tmp_path: Path) -> None:
     assert {"commit", "versions", "device", "date", "load", "total_seconds", "settings", "cap"} <= set(rows[0])
     harness.run_all(runs, path, resume=True, retry_failed=True, say=lambda _: None)
     assert counted == [0, 1, 2, 3, 3, 2]
+    harness.run_all([run_of(paper, 2, work(2), cap=99.0)], path, resume=True, say=lambda _: None)  # no longer limited
+    assert counted == [0, 1, 2, 3, 3, 2, 2]
+    harness.run_all([run_of(paper, 0, work(0), cap=99.0)], path, resume=True, say=lambda _: None)  # was not limited
+    assert counted == [0, 1, 2, 3, 3, 2, 2]
     rows = harness.run_all(runs[:1], path, say=lambda _: None)  # without resume: the new row counts
-    assert rows[0]["rmse"] == 7.0
+    assert rows[0]["rmse"] == 8.0
     assert len(rows) == 4
 
 

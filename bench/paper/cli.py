@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,7 +72,11 @@ def one_table(options: argparse.Namespace) -> int:
     rows = read_rows(path)
     if not options.show:
         runs = TABLES[options.command].runs(given)
-        rows = run_all(runs, path, resume=options.resume, retry_failed=options.retry_failed)
+        try:
+            rows = run_all(runs, path, resume=options.resume, retry_failed=options.retry_failed)
+        except KeyboardInterrupt:
+            print(f"interrupted; {path} has the rows so far, --resume goes on", file=sys.stderr)
+            return 130
     print(summaries.markdown(options.command, {options.mode: rows}))
     return 0
 

@@ -25,6 +25,7 @@ from .data import ROOT, Absent
 RESULTS = ROOT / "bench" / "results" / "paper"
 # A run gets its cap of seconds as a budget, which leaves predictions and scores; past this many caps it is cut off.
 _PATIENCE, _GRACE_SECONDS = 2.0, 60.0
+_BOUND = 0.8  # of the cap: what takes longer has planned with it
 
 Row = dict[str, Any]
 
@@ -100,7 +101,8 @@ def run_all(
     Parameters
     ----------
     resume : bool
-        Skip rows that the file has; else they are measured again, and replaced as they finish.
+        Skip rows that the file has, but for those that a smaller cap than now has limited; else all are measured again,
+        and replaced as they finish.
     retry_failed : bool
         With `resume`: measure those again that failed or were cut off.
 
@@ -108,10 +110,10 @@ def run_all(
     -----
     Data that are absent skip the row with a line; a run that raises or is cut off leaves a row with "failed".
     """
-    done = {key_of(row) for row in read_rows(path) if not (retry_failed and "failed" in row)} if resume else set()
+    done = {key_of(row): row for row in read_rows(path) if not (retry_failed and "failed" in row)} if resume else {}
     told: set[str] = set()
     for run in runs:
-        if run.key in done:
+        if run.key in done and not limited(done[run.key], run.cap):
             continue
         start = time.perf_counter()
         figures: Row
@@ -140,6 +142,11 @@ def run_all(
         append(path, row)
         say(f"{run.label}: {brief(row)}")
     return read_rows(path)
+
+
+def limited(row: Row, cap: float) -> bool:
+    """Whether a smaller cap than this one ended a run, or made it do with fewer likelihoods."""
+    return row["cap"] < cap and ("failed" in row or row["total_seconds"] > _BOUND * row["cap"])
 
 
 def append(path: Path, row: Row) -> None:
