@@ -22,9 +22,10 @@ from scipy import special
 from maskerade_fast import GMMBatch
 from maskerade_fast.gmm import concat
 from maskerade_fast.latent import Latent
-from maskerade_fast.modes import Summit, curved
+from maskerade_fast.modes import curved
 from maskerade_fast.optimize import maximise_in_lockstep
 from maskerade_fast.prior import power_of_two, sobol_normal
+from maskerade_fast.starts import Summit
 from maskerade_fast.target import GRADIENT_COST, Target
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -24,8 +24,9 @@ from .backends import single_threaded_blas
 from .gmm import GMMBatch, concat
 from .latent import Latent, LatentMap
 from .measure import MixtureMeasure, PriorMeasure
-from .modes import Mode, Summit, curvature_cost, curvature_factor, find_modes
+from .modes import Mode, curvature_cost, curvature_factor, find_modes
 from .prior import Prior
+from .starts import Summit
 from .student import LEAST_PRIOR, StudentMixture
 from .target import Target
 

@@ -59,6 +59,10 @@ class Target:
         own = np.array([0.5 * float(xi @ xi) for xi in latent.points()])
         return values - own, latent.with_values(gradient).points()
 
+    def charge(self, cost: int) -> None:
+        """Count work that is as much as `cost` likelihoods."""
+        self.cost += cost
+
     def _count(self, values: Array, each: int) -> None:
         self.evaluations += len(values)
         self.cost += each * len(values)

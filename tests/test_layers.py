@@ -17,8 +17,8 @@ ROWS: list[list[str]] = [
     ["backends._blas", "backends", "backends.cpu.", "backends.gpu."],
     ["gmm", "trend", "data", "latent", "prior", "student", "relabelling", "measure", "warping", "optimize", "archive"],
     ["distances", "hyperkernel", "gram", "grid", "likelihood", "gp"],
-    ["surrogate", "integrals", "acquisition", "target", "modes", "proposals", "importance", "prediction", "posterior"],
-    ["sampling", "quadrature", "io", "plotting", "cli"],
+    ["surrogate", "integrals", "acquisition", "target", "starts", "modes", "proposals", "importance", "prediction"],
+    ["spectra", "calibration", "posterior", "sampling", "quadrature", "io", "plotting", "cli"],
     ["__init__", "__main__"],
 ]
 HOME = {

@@ -10,11 +10,12 @@ import pytest
 from maskerade_fast.data import RegressionData
 from maskerade_fast.likelihood import log_likelihood
 from maskerade_fast.measure import MixtureMeasure
-from maskerade_fast.modes import Mode, Summit, ascend, inverse_factor, is_twin
+from maskerade_fast.modes import Mode, ascend, inverse_factor, is_twin
 from maskerade_fast.prior import Prior
 from maskerade_fast.proposals import Adaptation, embedded, laplace_mixture, size_shares, tempered
 from maskerade_fast.quadrature import marginalise
 from maskerade_fast.relabelling import relabelled
+from maskerade_fast.starts import Summit
 from maskerade_fast.target import Target
 
 X = np.linspace(0.0, 1.0, 30)
