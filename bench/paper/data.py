@@ -51,6 +51,8 @@ def load(name: str, folder: Path | None) -> Array:
     if not path.is_file():
         raise Absent(f"{name}: no file {path}")
     table = np.loadtxt(path, delimiter=",", skiprows=1)
+    if name == "sunspots_monthly":  # months as decimals of a year to 11 digits: on a grid but for that
+        table[:, 0] = np.round(table[0, 0]) + np.arange(len(table)) / 12.0
     if name == "sterling_eri":  # weekends and holidays are absent: the row's number, as the published code has it
         table[:, 0] = np.arange(len(table))
     return table
