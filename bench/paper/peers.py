@@ -54,7 +54,10 @@ def gaussian_process(split: Split, season: int | None) -> Gaussian:
 
 
 def exponential_smoothing(split: Split, season: int | None) -> Gaussian:
-    """statsmodels' ETS with additive errors: trend none or damped, with a season if there is one, by AICc."""
+    """statsmodels' ETS with additive errors: trend none or damped, with a season if there is one, by AICc.
+
+    The states of a season of more than 24 rows start where the data say, not where a search ends.
+    """
     from pandas import Series
     from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 
@@ -63,6 +66,8 @@ def exponential_smoothing(split: Split, season: int | None) -> Gaussian:
     for trend in (None, "add"):
         kind: dict[str, Any] = {"trend": trend, "damped_trend": trend is not None}
         kind |= {"seasonal": "add", "seasonal_periods": season} if seasonal else {}
+        if seasonal and season is not None and season > _LONGEST_SEASON:  # else its first states are searched for too
+            kind["initialization_method"] = "heuristic"
         with quiet():
             found = ETSModel(Series(split.y), error="add", **kind).fit(disp=False, maxiter=300)
         if best is None or found.aicc < best.aicc:

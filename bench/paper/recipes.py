@@ -65,7 +65,7 @@ def score(split: Split, prediction: Any) -> Row:
     return {
         "rmse": error,
         "standard_rmse": error / split.y_scale,
-        "log_density_a_row": float(np.mean(prediction.log_density(split.y_new))) + np.log(split.y_scale),
+        "log_density_a_row": float(np.mean(prediction.log_density(split.y_new)) + np.log(split.y_scale)),
         "inside_50": float(np.mean((split.y_new >= lower_50) & (split.y_new <= upper_50))),
         "inside_90": float(np.mean((split.y_new >= lower_90) & (split.y_new <= upper_90))),
     }
