@@ -132,12 +132,13 @@ def plot_spectrum(
     band = posterior.spectral_density(frequencies, axis=axis)
     ax = _axes(ax, 8.0, 4.0)
     floor = 10.0**-_DECADES * float(np.max(band.upper, initial=0.0)) or 10.0**-_DECADES
-    lower, mean, upper = (np.maximum(a, floor) for a in (band.lower, band.mean, band.upper))
+    unseen = 0.01 * floor  # below the picture, but positive
+    lower, mean, upper = (np.maximum(a, unseen) for a in (band.lower, band.mean, band.upper))
     if kernels == 0:
         ax.fill_between(frequencies, lower, upper, color=_MODEL, alpha=0.2, linewidth=0.0, label="90 % of kernels")
         ax.plot(frequencies, mean, color=_MODEL, linewidth=1.6, label="mean")
     else:
-        _draw_kernels(ax, posterior, frequencies, axis, kernels, floor)
+        _draw_kernels(ax, posterior, frequencies, axis, kernels, unseen)
         ax.plot(frequencies, mean, color=_DATA, linewidth=1.4, label="mean")
     ax.set(yscale="log", ylim=(floor, None), xlim=(frequencies.min(), frequencies.max()))
     ax.set(xlabel=x_label or "frequency (cycles per unit of x)", ylabel="spectral density")
@@ -320,7 +321,7 @@ def _draw_scatter(axes: Axes, posterior: Posterior, X: Array, y: Array, test: tu
     _legend_above(axes)
 
 
-def _draw_kernels(axes: Axes, posterior: Posterior, at: Array, axis: int, count: int, floor: float) -> None:
+def _draw_kernels(axes: Axes, posterior: Posterior, at: Array, axis: int, count: int, least: float) -> None:
     """The heaviest kernels by themselves."""
     p = posterior.node_probabilities
     rows = np.argsort(-p, kind="stable")[:count]
@@ -335,7 +336,7 @@ def _draw_kernels(axes: Axes, posterior: Posterior, at: Array, axis: int, count:
     for i, alpha in enumerate(opacity):
         density = parts[g.offsets[i] : g.offsets[i + 1]].sum(axis=0)
         label = "kernels, opaque by weight" if i == len(rows) - 1 else None
-        axes.plot(at, np.maximum(density, floor), color=_MODEL, alpha=float(alpha), linewidth=1.1, label=label)
+        axes.plot(at, np.maximum(density, least), color=_MODEL, alpha=float(alpha), linewidth=1.1, label=label)
 
 
 def _frequencies(posterior: Posterior, axis: int) -> Array:
