@@ -81,10 +81,18 @@ def shared(rows: list[Row]) -> str:
 
 
 def missing(name: str, mode: str, rows: list[Row]) -> list[str]:
-    """Sets without a row, in words; in paper mode of forecasts only ours are wanted."""
-    there = {row["set"] for row in rows}
-    absent = [summaries.NAMES.get(one, one) for one in TABLES[name].sets if one not in there]
+    """Sets without a row, in words, and those that lack some of the methods that others have."""
     who = "the default" if mode == "default" else "the paper's recipe"
-    if not absent:
-        return []
-    return [f"{who} on {', '.join(absent)}" if there else f"{who}, all of it"]
+    if not rows:
+        return [f"{who}, all of it"]
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    found: dict[str, set[str]] = {
+        one: {row["method"] for row in rows if row["set"] == one} for one in TABLES[name].sets
+    }
+    absent = [summaries.NAMES.get(one, one) for one, there in found.items() if not there]
+    lines = [f"{who} on {', '.join(absent)}"] if absent else []
+    for one, there in found.items():
+        lacking = [summaries.called(method, mode) for method in methods if method not in there]
+        if there and lacking:
+            lines.append(f"on {summaries.NAMES.get(one, one)} {', '.join(lacking)}")
+    return lines

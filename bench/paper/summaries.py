@@ -268,8 +268,9 @@ def of_forecasts(table: str, by_mode: dict[str, list[Row]]) -> str:
             if failed:
                 lines.append(f"| {NAMES[name]} | {method} | {failed[0]} |  |  |  |  | |")
                 continue
-            least = errors[key] == min(v for v in errors.values() if math.isfinite(v))
-            most = densities[key] == max(v for v in densities.values() if math.isfinite(v))
+            several = sum(map(math.isfinite, errors.values())) > 1
+            least = several and errors[key] == min(v for v in errors.values() if math.isfinite(v))
+            most = several and densities[key] == max(v for v in densities.values() if math.isfinite(v))
             cells = [
                 NAMES[name],
                 method,
