@@ -2,8 +2,10 @@
 
 ``marginalise(X, y)`` is the whole method. Below it, arrays in and arrays out: distances between ragged mixtures,
 batched Gram matrices, likelihoods and predictions; and the pieces of the quadrature, for loops of one's own.
+``plotting`` draws a fit, its spectrum, evidence and weights, where matplotlib is installed.
 """
 
+from . import plotting
 from ._version import __version__
 from .acquisition import mutual_information, uncertainty
 from .distances import Metric, energy_distance, energy_distance_vjp, gaussian_mmd2, gaussian_mmd2_vjp
@@ -68,6 +70,7 @@ __all__ = [
     "log_likelihood",
     "marginalise",
     "mutual_information",
+    "plotting",
     "predict_gp",
     "uncertainty",
     "warm_up",

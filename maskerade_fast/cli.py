@@ -54,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _fit(options: argparse.Namespace) -> int:
     say = _silent if options.quiet else print
+    if options.panels and not options.plot:
+        raise DataError("--panels: what --plot shows, but there is no --plot")
     if options.plot:
         _require_matplotlib()
     for path in (options.plot, options.predictions, options.save, options.checkpoint):
@@ -97,10 +99,12 @@ def _fit(options: argparse.Namespace) -> int:
     for warning in post.warnings:
         say(f"Warning: {warning}.")
     if options.plot:
-        from .plotting import plot_fit
+        from .plotting import plot_fit, plot_panels
 
-        labels = {"x_label": names[0] if len(names) == 1 else "", "y_label": target}
-        plot_fit(post, X[train], y[train], X[test], y[test], path=options.plot, **labels)
+        labels: dict[str, Any] = {"x_label": names[0] if len(names) == 1 else "", "y_label": target}
+        (plot_panels if options.panels else plot_fit)(
+            post, X[train], y[train], X[test], y[test], path=options.plot, **labels
+        )
     written = [str(path) for path in (options.plot, options.predictions, options.save) if path]
     if written:
         say(f"Wrote {', '.join(written)}.")
@@ -282,6 +286,9 @@ def _parser() -> argparse.ArgumentParser:
         "--device", choices=("auto", "cpu", "gpu"), default="auto", help="default: the GPU where one can be used"
     )
     fit.add_argument("--plot", metavar="OUT.png", type=Path, help="picture of the fit (needs matplotlib)")
+    fit.add_argument(
+        "--panels", action="store_true", help="with --plot: the spectrum, the evidence and the weights too"
+    )
     fit.add_argument("--predictions", metavar="OUT.csv", type=Path, help="of held-out rows, or of all if none are")
     fit.add_argument("--save", metavar="MODEL.npz", type=Path, help="for `maskerade-fast predict`")
     fit.add_argument(

@@ -1,4 +1,8 @@
-"""Pictures of a fit: the predictive bands and the spectrum. Needs matplotlib, the extra `plot`."""
+"""Pictures of a fit: predictions with bands, the spectrum under the posterior, the evidence as it was found, weights.
+
+Needs matplotlib, the extra `plot`. Every function draws into `ax` if one is given, else into a figure of its own, saves
+it where `path` says, and returns the Axes. Colours are told apart by colour-blind readers too.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._checks import Array, float_array
+from ._checks import Array, float_array, integer
 from .data import input_array
 from .errors import BackendUnavailableError
+from .gmm import segment_sums
 from .posterior import Posterior
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _MODEL, _HELD_OUT, _DATA, _GREY = "#2166ac", "#d6604d", "#1a1a1a", "#8c8c8c"
+# Okabe and Ito's, for sizes 1, 2, ...; larger ones start anew
+_SIZES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#000000")
 _GRID_POINTS = 500
+_DECADES = 6  # of a spectrum below its peak: squared exponentials fall below any scale
+_PEAK_POINTS = 15  # of a grid of frequencies at each component
+_COUNTED = 1e-3  # share of a kernel's mass from which a component has a say in the range of frequencies
+_FAINTEST, _STRONGEST = 0.06, 0.75  # opacity of a kernel that weighs next to nothing, and of the heaviest
+_CARRIED = 0.95  # of the weight, whose kernels are counted
 
 
 def plot_fit(
@@ -27,10 +38,11 @@ def plot_fit(
     X_test: Any = None,
     y_test: Any = None,
     *,
+    ax: Axes | None = None,
     path: str | os.PathLike[str] | None = None,
     x_label: str = "",
     y_label: str = "",
-) -> Figure:
+) -> Axes:
     """Picture the fit: for one input a curve with bands, for several the predicted against actual targets.
 
     Parameters
@@ -40,14 +52,17 @@ def plot_fit(
         What the model has learned from; X may be (N,) for D = 1.
     X_test, y_test : arrays, shapes (M, D) and (M,), optional
         What was held out; without rows the same as not given.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a figure of its own by default.
     path : path, optional
-        Save there too, in the format of its suffix (.png if none).
+        Save the figure there too, in the format of its suffix (.png if none).
     x_label, y_label : str
         "x" and "y" by default.
 
     Returns
     -------
-    matplotlib.figure.Figure
+    matplotlib.axes.Axes
+        Its figure is ``.figure``.
 
     Raises
     ------
@@ -64,56 +79,213 @@ def plot_fit(
     X, y = _points(X, y, "X", "y")
     held_out = X_test is not None and len(X_test) > 0
     test = _points(X_test, y_test, "X_test", "y_test") if held_out else None
-    figure, axes = _new_figure(8.0, 4.5) if X.shape[1] == 1 else _new_figure(5.2, 5.2)
-    if X.shape[1] == 1:
-        _draw_curve(axes, posterior, X[:, 0], y, test)
-        axes.set(xlabel=x_label or "x", ylabel=y_label or "y")
+    one_input = X.shape[1] == 1
+    ax = _axes(ax, *((8.0, 4.5) if one_input else (5.2, 5.2)))
+    if one_input:
+        _draw_curve(ax, posterior, X[:, 0], y, test)
+        ax.set(xlabel=x_label or "x", ylabel=y_label or "y")
     else:
-        _draw_scatter(axes, posterior, X, y, test)
+        _draw_scatter(ax, posterior, X, y, test)
         name = y_label or "y"
-        axes.set(xlabel=f"actual {name}", ylabel=f"predicted {name}")
-    _save(figure, path)
-    return figure
+        ax.set(xlabel=f"actual {name}", ylabel=f"predicted {name}")
+    return _saved(ax, path)
 
 
 def plot_spectrum(
     posterior: Posterior,
-    frequencies: Any,
+    frequencies: Any = None,
     *,
     axis: int = 0,
+    kernels: int = 0,
+    ax: Axes | None = None,
     path: str | os.PathLike[str] | None = None,
     x_label: str = "",
-) -> Figure:
-    """Picture the spectral density along one input: posterior mean and 90 % band, on a logarithmic scale.
+) -> Axes:
+    """Picture the spectral density along one input, on a logarithmic scale.
 
     Parameters
     ----------
     posterior : Posterior
-    frequencies : array, shape (F,)
-        Cycles per unit of x.
+    frequencies : array, shape (F,), optional
+        Cycles per unit of x. Default: from 0 to where the kernels of the posterior end, closer at their peaks.
     axis : int
         The input.
-    path, x_label
+    kernels : int
+        0: the posterior mean and a 90 % band. Else the mean, and so many of the heaviest kernels by themselves, the
+        more opaque the more they weigh.
+    ax, path, x_label
         As for `plot_fit`; the label is "frequency (cycles per unit of x)" by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
 
     Raises
     ------
     BackendUnavailableError
         If matplotlib is not installed.
     """
+    kernels = integer(kernels, "kernels", minimum=0)
+    if frequencies is None:
+        frequencies = _frequencies(posterior, axis)
     frequencies = float_array(frequencies, "frequencies", ndim=1, dtype=np.float64)
     band = posterior.spectral_density(frequencies, axis=axis)
-    figure, axes = _new_figure(8.0, 4.0)
-    # Squared exponentials fall below any scale; six decades under the peak is where a reader stops looking.
-    floor = 1e-6 * float(np.max(band.upper, initial=0.0)) or 1e-6
-    lower, mean, upper = (np.maximum(a, floor) for a in (band.lower, band.mean, band.upper))
-    axes.fill_between(frequencies, lower, upper, color=_MODEL, alpha=0.2, linewidth=0.0, label="90 % of kernels")
-    axes.plot(frequencies, mean, color=_MODEL, linewidth=1.6, label="mean")
-    axes.set(yscale="log", ylim=(floor, None), xlim=(frequencies.min(), frequencies.max()))
-    axes.set(xlabel=x_label or "frequency (cycles per unit of x)", ylabel="spectral density")
-    axes.legend(frameon=False)
-    _save(figure, path)
-    return figure
+    ax = _axes(ax, 8.0, 4.0)
+    floor = 10.0**-_DECADES * float(np.max(band.upper, initial=0.0)) or 10.0**-_DECADES
+    unseen = 0.01 * floor  # below the picture, but positive
+    lower, mean, upper = (np.maximum(a, unseen) for a in (band.lower, band.mean, band.upper))
+    if kernels == 0:
+        ax.fill_between(frequencies, lower, upper, color=_MODEL, alpha=0.2, linewidth=0.0, label="90 % of kernels")
+        ax.plot(frequencies, mean, color=_MODEL, linewidth=1.6, label="mean")
+    else:
+        _draw_kernels(ax, posterior, frequencies, axis, kernels, unseen)
+        ax.plot(frequencies, mean, color=_DATA, linewidth=1.4, label="mean")
+    ax.set(yscale="log", ylim=(floor, None), xlim=(frequencies.min(), frequencies.max()))
+    ax.set(xlabel=x_label or "frequency (cycles per unit of x)", ylabel="spectral density")
+    ax.legend(frameon=False)
+    return _saved(ax, path)
+
+
+def plot_evidence(
+    posterior: Posterior,
+    *,
+    known: float | None = None,
+    ax: Axes | None = None,
+    path: str | os.PathLike[str] | None = None,
+) -> Axes:
+    """Picture the log evidence, batch by batch, against the likelihoods that it took.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    known : float, optional
+        The true log evidence, where there is one.
+    ax, path
+        As for `plot_fit`.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    BackendUnavailableError
+        If matplotlib is not installed.
+
+    Notes
+    -----
+    The scale shows the second half of the batches whole. What lies below it, as the first estimates do that no draw has
+    found the posterior for, is marked at the lower edge.
+    """
+    cost = np.array([row.cost for row in posterior.history])
+    value = np.array([row.log_evidence for row in posterior.history])
+    sd = np.array([row.log_evidence_sd for row in posterior.history])
+    ax = _axes(ax, 8.0, 4.0)
+    low, high = value - 2.0 * sd, value + 2.0 * sd
+    bottom, top = _range_of_evidence(value, low, high, known)
+    shown = np.isfinite(value)
+    finite = shown & np.isfinite(sd)
+    ax.fill_between(cost[finite], low[finite], high[finite], color=_MODEL, alpha=0.2, linewidth=0.0, label="± 2 sd")
+    ax.plot(cost[shown], value[shown], color=_MODEL, linewidth=1.4, marker="o", markersize=3.5, label="log evidence")
+    below = shown & (value < bottom)
+    if below.any():
+        edge = np.full(int(below.sum()), bottom)
+        ax.plot(cost[below], edge, "v", color=_GREY, markersize=7.0, clip_on=False, zorder=5, label="below this scale")
+    if known is not None:
+        ax.axhline(known, color=_HELD_OUT, linewidth=1.2, linestyle="--", label="known")
+    ax.set(xlabel="likelihoods (one with its gradient counts 3)", ylabel="log evidence (nats)", ylim=(bottom, top))
+    ax.legend(frameon=False, loc="lower right")
+    return _saved(ax, path)
+
+
+def plot_weights(
+    posterior: Posterior, *, most: int = 30, ax: Axes | None = None, path: str | os.PathLike[str] | None = None
+) -> Axes:
+    """Picture the weights of the heaviest kernels in predictions, coloured by their numbers of components.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    most : int
+        Kernels shown.
+    ax, path
+        As for `plot_fit`.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    BackendUnavailableError
+        If matplotlib is not installed.
+
+    Notes
+    -----
+    A kernel's weight is its row sum of the pair weights, which may be a little below 0. The legend has the posterior
+    probability of each size.
+    """
+    most = integer(most, "most", minimum=1)
+    weights = posterior.pair_weights.sum(axis=1)
+    sizes = posterior.mixtures_standardised.n_components
+    order = np.argsort(-weights, kind="stable")
+    ax = _axes(ax, 8.0, 4.0)
+    first = order[:most]
+    colors = [_SIZES[(n - 1) % len(_SIZES)] for n in sizes[first]]
+    ax.bar(np.arange(1, len(first) + 1), weights[first], color=colors, width=0.8)
+    for n, probability in enumerate(posterior.component_probabilities, start=1):
+        label = f"{n} component{'' if n == 1 else 's'}, probability {_rounded(float(probability))}"
+        ax.bar([1], [0.0], color=_SIZES[(n - 1) % len(_SIZES)], label=label)  # for the legend, where none is shown too
+    carried = int(np.searchsorted(np.cumsum(weights[order]), _CARRIED)) + 1
+    ax.set_title(
+        f"{min(carried, len(order))} of {len(order)} kernels carry {100 * _CARRIED:.0f} % of the weight",
+        fontsize="medium",
+        loc="left",
+    )
+    ax.set(xlabel="kernel, by weight", ylabel="weight in predictions", xlim=(0.3, len(first) + 0.7))
+    locator: Any = ax.xaxis.get_major_locator()
+    locator.set_params(integer=True)
+    ax.legend(frameon=False)
+    return _saved(ax, path)
+
+
+def plot_panels(
+    posterior: Posterior,
+    X: Any,
+    y: Any,
+    X_test: Any = None,
+    y_test: Any = None,
+    *,
+    path: str | os.PathLike[str] | None = None,
+    x_label: str = "",
+    y_label: str = "",
+) -> tuple[Axes, Axes, Axes, Axes]:
+    """Picture everything in one figure: the fit, and below it the spectrum, the evidence and the weights.
+
+    Parameters are those of `plot_fit`.
+
+    Returns
+    -------
+    tuple of four matplotlib.axes.Axes
+        In that order.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If matplotlib is not installed.
+    """
+    figure = _figure(12.0, 7.6)
+    grid = figure.add_gridspec(2, 3, height_ratios=(1.25, 1.0))
+    parts = [figure.add_subplot(grid[0, :]), *(figure.add_subplot(grid[1, k]) for k in range(3))]
+    plot_fit(posterior, X, y, X_test, y_test, ax=_dressed(parts[0]), x_label=x_label, y_label=y_label)
+    label = f"frequency (cycles per unit of {x_label})" if x_label else ""
+    plot_spectrum(posterior, ax=_dressed(parts[1]), x_label=label)
+    plot_evidence(posterior, ax=_dressed(parts[2]))
+    plot_weights(posterior, ax=_dressed(parts[3]))
+    for part in parts[1:]:
+        part.legend(frameon=False, fontsize="small")
+    _saved(parts[0], path)
+    return parts[0], parts[1], parts[2], parts[3]
 
 
 def _draw_curve(axes: Axes, posterior: Posterior, x: Array, y: Array, test: tuple[Array, Array] | None) -> None:
@@ -149,6 +321,51 @@ def _draw_scatter(axes: Axes, posterior: Posterior, X: Array, y: Array, test: tu
     _legend_above(axes)
 
 
+def _draw_kernels(axes: Axes, posterior: Posterior, at: Array, axis: int, count: int, least: float) -> None:
+    """The heaviest kernels by themselves."""
+    p = posterior.node_probabilities
+    rows = np.argsort(-p, kind="stable")[:count]
+    rows = rows[p[rows] > 0.0][::-1]  # the heaviest on top
+    g = posterior.standardiser.mixtures_from_unit(posterior.nodes_standardised[rows].to("cpu"))
+    centre = g.means[:, axis][:, None]
+    scale = np.maximum(g.scales[:, axis], np.finfo(float).tiny)[:, None]
+    with np.errstate(over="ignore"):
+        both = sum(np.exp(-0.5 * ((at - sign * centre) / scale) ** 2) for sign in (1.0, -1.0))
+        parts = 0.5 * g.weights[:, None] * both / (np.sqrt(2.0 * np.pi) * scale)
+    opacity = _FAINTEST + (_STRONGEST - _FAINTEST) * np.sqrt(p[rows] / p[rows].max())
+    for i, alpha in enumerate(opacity):
+        density = parts[g.offsets[i] : g.offsets[i + 1]].sum(axis=0)
+        label = "kernels, opaque by weight" if i == len(rows) - 1 else None
+        axes.plot(at, np.maximum(density, least), color=_MODEL, alpha=float(alpha), linewidth=1.1, label=label)
+
+
+def _frequencies(posterior: Posterior, axis: int) -> Array:
+    """From 0 to three scales past the last component that matters, closer where kernels have their peaks."""
+    p = posterior.node_probabilities
+    rows = np.argsort(-p, kind="stable")[: max(1, int(np.searchsorted(np.cumsum(np.sort(p)[::-1]), 0.99)) + 1)]
+    g = posterior.standardiser.mixtures_from_unit(posterior.nodes_standardised[rows].to("cpu"))
+    share = g.weights / segment_sums(g.weights, g.offsets)[g.owner]
+    centre, scale = np.abs(g.means[share > _COUNTED, axis]), g.scales[share > _COUNTED, axis]
+    end = float(np.max(centre + 3.0 * scale, initial=0.0)) or 1.0
+    heaviest = slice(0, _GRID_POINTS // _PEAK_POINTS * 2)
+    peaks = centre[heaviest, None] + scale[heaviest, None] * np.linspace(-4.0, 4.0, _PEAK_POINTS)
+    grid: Array = np.unique(np.concatenate([np.linspace(0.0, end, _GRID_POINTS), peaks.ravel()]))
+    return grid[(grid >= 0.0) & (grid <= end)]
+
+
+def _rounded(probability: float) -> str:
+    return "< 0.001" if probability < 1e-3 else f"{probability:.3f}"
+
+
+def _range_of_evidence(value: Array, low: Array, high: Array, known: float | None) -> tuple[float, float]:
+    """What the second half of the batches covers, the known value, and a margin."""
+    late = (np.arange(len(value)) >= len(value) // 2) & np.isfinite(low) & np.isfinite(high)
+    inside = [value[-1], *low[late], *high[late], *([] if known is None else [known])]
+    bottom, top = float(np.min(inside)), float(np.max(inside))
+    margin = 0.15 * (top - bottom) or 1.0
+    return bottom - margin, top + margin
+
+
 def _points(X: Any, y: Any, x_name: str, y_name: str) -> tuple[Array, Array]:
     X = input_array(X, x_name)
     y = float_array(y, y_name, ndim=1)
@@ -157,18 +374,25 @@ def _points(X: Any, y: Any, x_name: str, y_name: str) -> tuple[Array, Array]:
     return X, y
 
 
-def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+def _figure(width: float, height: float) -> Any:
     """Without pyplot, whose figures live until closed and whose backend is the caller's business."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise BackendUnavailableError("plots need matplotlib: pip install 'maskerade_fast[plot]'") from None
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _axes(given: Axes | None, width: float, height: float) -> Axes:
+    """The caller's axes as they are, or those of a new figure."""
+    return _dressed(_figure(width, height).add_subplot()) if given is None else given
+
+
+def _dressed(axes: Axes) -> Axes:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color=_GREY, alpha=0.2, linewidth=0.6)
     axes.set_axisbelow(True)
-    return figure, axes
+    return axes
 
 
 def _legend_above(axes: Axes) -> None:
@@ -176,7 +400,9 @@ def _legend_above(axes: Axes) -> None:
     axes.legend(ncols=5, frameon=False, handlelength=1.4, columnspacing=1.4, **place)
 
 
-def _save(figure: Figure, path: str | os.PathLike[str] | None) -> None:
+def _saved(axes: Axes, path: str | os.PathLike[str] | None) -> Axes:
     if path is not None:
         suffix = os.path.splitext(path)[1]
-        figure.savefig(path, dpi=160, format=None if suffix else "png")
+        root: Any = axes.figure.figure  # of a figure inside a figure: the outermost
+        root.savefig(path, dpi=160, format=None if suffix else "png")
+    return axes

@@ -48,7 +48,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 def test_fit_then_predict(capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plot, predictions, model = tmp_path / "fit.png", tmp_path / "p.csv", tmp_path / "m.npz"
-    written = ["--plot", plot, "--predictions", predictions, "--save", model]
+    written = ["--plot", plot, "--panels", "--predictions", predictions, "--save", model]
     status, out, err = run(capsys, "fit", data, "--test-fraction", 0.25, *FAST, *written)
     assert (status, err) == (0, "")
     for word in ("18 rows to learn height from time; 6 held out", "Log evidence", "±", "Mixture size"):
@@ -189,6 +189,7 @@ def test_plot_without_matplotlib(
 ) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
+    assert "there is no --plot" in refused(capsys, "fit", data, "--panels", *FAST)
     line = refused(capsys, "fit", data, "--plot", "fit.png", *FAST)
     assert "pip install 'maskerade_fast[plot]'" in line
 

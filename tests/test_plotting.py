@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from maskerade_fast import BackendUnavailableError, combine_gaussians
-from maskerade_fast.plotting import plot_fit, plot_spectrum
+from maskerade_fast import BackendUnavailableError, combine_gaussians, marginalise
+from maskerade_fast.plotting import plot_evidence, plot_fit, plot_panels, plot_spectrum, plot_weights
 
 pytest.importorskip("matplotlib")
 
@@ -29,16 +29,22 @@ class Line:
         return SimpleNamespace(mean=peak, lower=0.0 * peak, upper=2.0 * peak)
 
 
-def labels(figure: Any) -> list[str]:
-    return [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+def labels(axes: Any) -> list[str]:
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+@pytest.fixture(scope="module", params=["laplace", "prior"])
+def fitted(request: pytest.FixtureRequest) -> Any:
+    x = np.linspace(0.0, 10.0, 24)
+    y = np.sin(2.0 * np.pi * 0.4 * x) + 0.1 * np.cos(7.0 * x)
+    return marginalise(x, y, max_components=2, budget=120, nodes=64, proposals=request.param, seed=0, device="cpu")
 
 
 def test_curve(tmp_path: Path) -> None:
     x = np.linspace(0.0, 9.0, 10)
     path = tmp_path / "fit.png"
-    figure = plot_fit(Line(), x, x, x[:2], x[:2], path=path, x_label="t", y_label="height")
-    axes = figure.axes[0]
-    assert labels(figure) == ["90 %", "50 %", "mean", "data", "held out"]
+    axes = plot_fit(Line(), x, x, x[:2], x[:2], path=path, x_label="t", y_label="height")
+    assert labels(axes) == ["90 %", "50 %", "mean", "data", "held out"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("t", "height")
     grid, mean = axes.get_lines()[0].get_data()
     assert_allclose(mean, grid)
@@ -52,8 +58,8 @@ def test_curve(tmp_path: Path) -> None:
 
 def test_curve_without_held_out_rows_or_range() -> None:
     for x in (np.array([3.0]), np.array([1.0, 2.0])):
-        figure = plot_fit(Line(), x[:, None], x, np.empty((0, 1)), np.empty(0))
-        assert labels(figure) == ["90 %", "50 %", "mean", "data"]
+        axes = plot_fit(Line(), x[:, None], x, np.empty((0, 1)), np.empty(0))
+        assert labels(axes) == ["90 %", "50 %", "mean", "data"]
 
 
 @pytest.mark.parametrize("held_out", [False, True])
@@ -61,24 +67,90 @@ def test_scatter_of_several_inputs(rng: np.random.Generator, held_out: bool) -> 
     X = rng.normal(size=(12, 3))
     y = X[:, 0] + 0.1
     test = (X[:4], y[:4]) if held_out else (None, None)
-    figure = plot_fit(Line(), X, y, *test)
-    axes = figure.axes[0]
+    axes = plot_fit(Line(), X, y, *test)
     shown = slice(0, 4) if held_out else slice(None)
     assert_allclose(axes.collections[1].get_offsets(), np.column_stack([y, X[:, 0]])[shown], atol=1e-9)
-    assert labels(figure)[1] == ("median, held-out rows" if held_out else "median, training rows")
+    assert labels(axes)[1] == ("median, held-out rows" if held_out else "median, training rows")
     assert axes.get_xlim() == axes.get_ylim()
 
 
 def test_spectrum(tmp_path: Path) -> None:
     path = tmp_path / "spectrum"
-    figure = plot_spectrum(Line(), np.linspace(0.0, 10.0, 50), axis=2, path=path)
-    frequencies, mean = figure.axes[0].get_lines()[0].get_data()
+    axes = plot_spectrum(Line(), np.linspace(0.0, 10.0, 50), axis=2, path=path)
+    frequencies, mean = axes.get_lines()[0].get_data()
     assert frequencies[np.argmax(mean)] == pytest.approx(2.0, abs=0.2)
-    assert figure.axes[0].get_yscale() == "log"
+    assert axes.get_yscale() == "log"
     assert path.read_bytes()[:4] == b"\x89PNG"  # the default where the name has no suffix
 
 
+def test_spectrum_of_kernels(fitted: Any) -> None:
+    """The heaviest are the most opaque, all are there, and their weighted mean is the posterior's."""
+    axes = plot_spectrum(fitted, kernels=5)
+    *kernels, mean = axes.get_lines()
+    p = np.sort(fitted.node_probabilities)[::-1][:5]
+    assert len(kernels) == int((p > 0.0).sum())
+    opacity = [line.get_alpha() for line in kernels]
+    assert opacity == sorted(opacity)
+    assert opacity[-1] == pytest.approx(0.75)
+    assert labels(axes) == ["kernels, opaque by weight", "mean"]
+    frequencies = mean.get_xdata()
+    assert frequencies[0] == 0.0
+    assert (np.diff(frequencies) > 0.0).all()
+    axes = plot_spectrum(fitted, frequencies, kernels=len(fitted.node_probabilities))
+    *kernels, mean = axes.get_lines()
+    p = np.sort(fitted.node_probabilities[fitted.node_probabilities > 0.0])
+    by_hand = p @ np.array([line.get_ydata() for line in kernels])
+    seen = mean.get_ydata() > 10.0 * axes.get_ylim()[0]  # what is lower is drawn at the edge
+    assert_allclose(by_hand[seen], mean.get_ydata()[seen], rtol=0.2)
+
+
+def test_frequencies_reach_every_peak(fitted: Any) -> None:
+    """The default range has the tone of the data, 0.4 cycles, well inside."""
+    frequencies, mean = plot_spectrum(fitted).get_lines()[0].get_data()
+    assert frequencies[np.argmax(mean)] == pytest.approx(0.4, abs=0.05)
+    assert frequencies[-1] > 0.45
+
+
+def test_evidence(fitted: Any, tmp_path: Path) -> None:
+    axes = plot_evidence(fitted, known=fitted.log_evidence - 1.0, path=tmp_path / "evidence.svg")
+    cost, value = axes.get_lines()[0].get_data()
+    assert cost[-1] == fitted.history[-1].cost
+    assert value[-1] == fitted.history[-1].log_evidence
+    bottom, top = axes.get_ylim()
+    assert bottom < fitted.log_evidence - 1.0 < fitted.log_evidence < top
+    below = [line for line in axes.get_lines() if line.get_marker() == "v"]
+    assert sum(len(line.get_xdata()) for line in below) == int((value < bottom).sum())
+    assert labels(axes)[-1] == "known"
+    assert b"</svg>" in (tmp_path / "evidence.svg").read_bytes()
+
+
+def test_weights(fitted: Any) -> None:
+    axes = plot_weights(fitted, most=7)
+    heights = [bar.get_height() for bar in axes.patches][:7]
+    assert_allclose(heights, np.sort(fitted.pair_weights.sum(axis=1))[::-1][:7])
+    assert [text.split(",")[0] for text in labels(axes)] == ["1 component", "2 components"]
+    assert "kernels carry 95 % of the weight" in axes.get_title(loc="left")
+    assert len(plot_weights(fitted, most=10_000).patches) == len(fitted.pair_weights) + 2
+
+
+def test_panels_and_given_axes(fitted: Any, tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    x, y = fitted.data_standardised.X[:, 0] * 10.0, fitted.data_standardised.y
+    panels = plot_panels(fitted, x[:20], y[:20], x[20:], y[20:], path=tmp_path / "panels.png", x_label="t")
+    assert (tmp_path / "panels.png").stat().st_size > 10_000
+    assert len({id(axes.figure) for axes in panels}) == 1
+    assert [axes.get_xlabel().split()[0] for axes in panels] == ["t", "frequency", "likelihoods", "kernel,"]
+    calls: list[Any] = [lambda ax: plot_fit(fitted, x, y, ax=ax)]
+    calls += [lambda ax, plot=plot: plot(fitted, ax=ax) for plot in (plot_spectrum, plot_evidence, plot_weights)]
+    for call in calls:
+        given = Figure().subfigures(1, 2)[1].add_subplot()
+        assert call(given) is given
+
+
 def test_bad_arguments() -> None:
+    with pytest.raises(ValueError, match="kernels: -1"):
+        plot_spectrum(Line(), np.arange(3.0), kernels=-1)
     with pytest.raises(ValueError, match="y_test: 1 targets beside 2 rows of X_test"):
         plot_fit(Line(), np.arange(3.0), np.arange(3.0), np.arange(2.0), np.arange(1.0))
 
