@@ -15,7 +15,7 @@ from ..._checks import Array
 from ...backends import to_host
 from . import gp
 from ._loader import device_of, load
-from ._mixtures import BLOCK, Mixtures, checked_bound, chunks, diagonal_levels, mixtures_of, native, phase_tables
+from ._mixtures import BLOCK, Mixtures, diagonal_levels, mixtures_of, native, phase_tables, planned_chunks
 
 __all__ = ["toeplitz_log_likelihood", "toeplitz_predict_gp"]
 
@@ -71,10 +71,8 @@ def toeplitz_log_likelihood(
             lags, targets = lags_of(X), native(y)
             levels = diagonal_levels(mixtures, native(noise))
             each, per_component = 8 * n_points * (9 if grad else 6), 16 * n_points
-            largest = int(np.diff(mixtures.edges).max())
             what = f"working memory for one Toeplitz matrix of {n_points} points"
-            bound = checked_bound(each + largest * per_component, max_bytes, what)
-            for start, stop in chunks(mixtures.edges, each, per_component, bound):
+            for start, stop in planned_chunks(mixtures.edges, each, per_component, max_bytes, what):
                 tables, scratch = _schur(mixtures, lags, targets, levels, jitter, grad, start, stop, results, None)
                 if grad:
                     _gradients(mixtures, lags, tables, scratch, start, stop, results, gradients)
@@ -185,40 +183,20 @@ def toeplitz_predict_gp(
         If one matrix and one block of test points need more than `max_bytes`.
     """
     with device_of(weights, means, scales, X, y, noise, X_new):
-        n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
         dtype = np.result_type(*(a.dtype for a in (weights, X, y, X_new)))
-        mean: Array = cupy.full((n_mixtures, n_new), np.nan)
-        variance: Array = cupy.full((n_mixtures, n_new), np.nan)
-        covariance: Array | None = cupy.full((n_mixtures, n_new, n_new), np.nan) if full else None
-        info: Array = cupy.zeros(n_mixtures, dtype=np.int32)
         mixtures = mixtures_of(offsets, weights, means, scales, False)
         X, y, noise, X_new = (native(a) for a in (X, y, noise, X_new))
         lags = lags_of(X)
-        height, width = gp._shape_of_chunks(n_mixtures, n_points, n_new, full, max_bytes, trend=False)
-        for start, stop in gp._spans(n_mixtures, height):
-            chunk, info[start:stop] = _factored(mixtures, lags, y, noise, start, stop, jitter)
-            for first, last in gp._spans(n_new, width):
-                gp._predict(
-                    chunk,
-                    X=X,
-                    y=y,
-                    X_new=X_new,
-                    basis=None,
-                    basis_new=None,
-                    first=first,
-                    last=last,
-                    mean=mean[start:stop],
-                    variance=variance[start:stop],
-                    covariance=covariance[start:stop] if covariance is not None else None,
-                )
-        info[(info == 0) & cupy.isnan(variance).any(axis=1)] = -1
-        mean, variance = (a.astype(dtype, copy=False) for a in (mean, variance))
-        return mean, variance, covariance.astype(dtype, copy=False) if covariance is not None else None, info
+
+        def factored(start: int, stop: int) -> tuple[gp.Chunk, Array]:
+            return _factored(mixtures, lags, y, noise, start, stop, jitter)
+
+        return gp.predictions(factored, len(offsets) - 1, X, y, X_new, None, None, full, max_bytes, dtype)
 
 
 def _factored(
     mixtures: Mixtures, lags: Array, y: Array, noise: Array, start: int, stop: int, jitter: float
-) -> tuple[gp._Chunk, Array]:
+) -> tuple[gp.Chunk, Array]:
     """Factors of the mixtures ``start : stop``, NaN where there is none, and their info."""
     first, last = int(mixtures.edges[start]), int(mixtures.edges[stop])
     weights, means, scales = (a[first:last] for a in (mixtures.weights, mixtures.means, mixtures.scales))
@@ -230,4 +208,4 @@ def _factored(
     _schur(part, lags, y, diagonal_levels(part, rows), jitter, False, 0, count, results, factors)
     for b in np.flatnonzero(to_host(results.info)).tolist():
         factors[b] = cupy.nan
-    return gp._Chunk(part, factors, cupy.ascontiguousarray(rows[:, 0] + results.shift)), results.info
+    return gp.Chunk(part, factors, cupy.ascontiguousarray(rows[:, 0] + results.shift)), results.info
