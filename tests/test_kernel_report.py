@@ -52,8 +52,13 @@ def test_times_are_those_of_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     results = tmp_path / "bench" / "results"
     results.mkdir(parents=True)
     row = {"ours": {"kernels": {"f_f64": 1.0}}}
-    card = {"kind": "maskerade_fast gpu_check", "commit": "0123456789", "card": {"name": "NVIDIA A B"}, "rows": [row, {}]}
-    for name, content in (("card", card), ("list", [1]), ("other", {"rows": [row]}), ("none", {})):
+    card = {"kind": "maskerade_fast gpu_check", "commit": "0123456789", "card": {"name": "NVIDIA A B"}}
+    for name, content in (
+        ("card", {**card, "rows": [row, {}]}),
+        ("list", [1]),
+        ("other", {"rows": [row]}),
+        ("none", {}),
+    ):
         (results / f"{name}.json").write_text(json.dumps(content))
     monkeypatch.setattr(kernel_report, "ROOT", tmp_path)
     assert kernel_report.timed() == {"f_f64": ["A at 0123456"]}
