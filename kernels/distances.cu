@@ -5,8 +5,8 @@
 //     MF_MIXED 1: float32 terms, float64 sums (values of forms 0 and 1)
 // variants: MF_D=1,2,5,10,18,0 MF_FORM=0,1,2,3 MF_MIXED=0
 // variants: MF_D=1,5,10,18,0 MF_FORM=0,1 MF_MIXED=1
-#include "distances.cuh"
 #include "hyperkernel.cuh"
+#include "pulls.cuh"
 
 #ifndef MF_D
 #define MF_D 1
@@ -180,152 +180,6 @@ extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
     }
 }
 
-// Pull: what the components of b with cotangent h add to the gradients of component i; row 0 of `slot` has its
-// weight, row 1 + p its coordinate p, component by component.
-template <int D> struct Pull {
-    __device__ static __forceinline__ void fill(const Batch& a, const Batch& b, index_t first, int n,
-                                                index_t begin, int count, const int* ends,
-                                                const double* cotangent, int, double b2, double* slot,
-                                                index_t n_components) {
-        constexpr int CHUNK = 32;
-        MF_SHARED(Axis<double>, staged, CHUNK * D);
-        MF_SHARED(double, staged_weights, CHUNK);
-        const int t = threadIdx.x;
-        const bool active = t < n;
-        Axis<double> p[D], g[D];
-        double g_weight = 0.0;
-        if (active) {
-#pragma unroll
-            for (int d = 0; d < D; ++d) {
-                p[d] = axis_of<double>(a.points, first + t, d, D);
-                g[d].mean = 0.0;
-                g[d].scale = 0.0;
-            }
-        }
-        int k = 0;
-        for (int base = 0; base < count; base += CHUNK) {
-            const int size = min(CHUNK, count - base);
-            __syncthreads(); // the last components have been read
-            for (int e = t; e < size * D; e += TILE_A) {
-                staged[e] = axis_of<double>(b.points, begin + base + e / D, e % D, D);
-            }
-            for (int e = t; e < size; e += TILE_A) {
-                staged_weights[e] = b.weights[begin + base + e];
-            }
-            __syncthreads();
-            if (active) {
-                for (int j = 0; j < size;) {
-                    const int end = ends[k] - base;
-                    const int stop = min(end, size);
-                    const double h = cotangent[k];
-                    for (; j < stop; ++j) {
-                        const Axis<double>* q = staged + j * D;
-                        Gap<MF_FORM, double> gap;
-                        gap.start();
-#pragma unroll
-                        for (int d = 0; d < D; ++d) {
-                            gap.add(p[d], q[d], b2);
-                        }
-                        Slope<MF_FORM> slope;
-                        g_weight += slope.start(gap, h * staged_weights[j]);
-#pragma unroll
-                        for (int d = 0; d < D; ++d) {
-                            slope.add(p[d], q[d], b2, &g[d]);
-                        }
-                    }
-                    k += j == end;
-                }
-            }
-        }
-        if (active) {
-            slot[first + t] = g_weight;
-#pragma unroll
-            for (int d = 0; d < D; ++d) {
-                slot[(1 + d) * n_components + first + t] = g[d].mean;
-                slot[(1 + D + d) * n_components + first + t] = g[d].scale;
-            }
-        }
-    }
-};
-
-// Any number of axes: WIDE_AXES of them at a time, once for the gaps and once for the slopes, whose sums wait in
-// `slot`.
-template <> struct Pull<0> {
-    typedef Cross<0, MF_FORM, false> Wide;
-    // Of b at a time; 16 gaps and slopes of form 3 would need more than 255 registers.
-    static constexpr int COMPONENTS = 8;
-
-    __device__ static __forceinline__ void fill(const Batch& a, const Batch& b, index_t first, int n,
-                                                index_t begin, int count, const int* ends,
-                                                const double* cotangent, int n_dims, double b2, double* slot,
-                                                index_t n_components) {
-        MF_SHARED(Axis<double>, rows, TILE_A * (WIDE_AXES + 1));
-        MF_SHARED(Axis<double>, staged, COMPONENTS * WIDE_AXES);
-        const int t = threadIdx.x;
-        double g_weight = 0.0;
-        int k = 0;
-        for (int base = 0; base < count; base += COMPONENTS) {
-            const int size = min(COMPONENTS, count - base);
-            Gap<MF_FORM, double> gap[COMPONENTS];
-            Slope<MF_FORM> slope[COMPONENTS];
-#pragma unroll
-            for (int j = 0; j < COMPONENTS; ++j) {
-                gap[j].start();
-            }
-            for (int pass = 0; pass < 2; ++pass) {
-                for (int axis = 0; axis < n_dims; axis += WIDE_AXES) {
-                    const int n_axes = min(WIDE_AXES, n_dims - axis);
-                    __syncthreads(); // the last axes have been read
-                    Wide::stage_axes<TILE_A>(a.points, first, n, axis, n_axes, n_dims, WIDE_AXES + 1, rows);
-                    Wide::stage_axes<TILE_A>(b.points, begin + base, size, axis, n_axes, n_dims, WIDE_AXES,
-                                             staged);
-                    __syncthreads();
-                    if (t >= n) {
-                        continue;
-                    }
-                    for (int d = 0; d < n_axes; ++d) {
-                        const Axis<double> p = rows[t * (WIDE_AXES + 1) + d];
-                        double* mean = slot + (1 + axis + d) * n_components + first + t;
-                        double* scale = mean + n_dims * n_components;
-                        Axis<double> g = {0.0, 0.0};
-                        if (pass == 1 && base > 0) {
-                            g.mean = *mean;
-                            g.scale = *scale;
-                        }
-#pragma unroll
-                        for (int j = 0; j < COMPONENTS; ++j) {
-                            if (j < size) {
-                                const Axis<double> q = staged[j * WIDE_AXES + d];
-                                if (pass == 0) {
-                                    gap[j].add(p, q, b2);
-                                } else {
-                                    slope[j].add(p, q, b2, &g);
-                                }
-                            }
-                        }
-                        if (pass == 1) {
-                            *mean = g.mean;
-                            *scale = g.scale;
-                        }
-                    }
-                }
-                if (pass == 0 && t < n) {
-#pragma unroll
-                    for (int j = 0; j < COMPONENTS; ++j) {
-                        if (j < size) {
-                            g_weight += slope[j].start(gap[j], cotangent[k] * b.weights[begin + base + j]);
-                            k += base + j + 1 == ends[k];
-                        }
-                    }
-                }
-            }
-        }
-        if (t < n) {
-            slot[first + t] = g_weight;
-        }
-    }
-};
-
 // One block for each tile of a and window of b, one slot of 1 + 2 D rows for each window from `first_window` on.
 extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
     pulls_f64(const index_t* __restrict__ offsets_a, const double* __restrict__ points_a,
@@ -352,8 +206,8 @@ extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
     for (index_t first = offsets_a[first_a]; first < end; first += TILE_A) {
         const int n = (int)min((index_t)TILE_A, end - first);
         const index_t owner = owner_of(offsets_a, first_a, last_a, first + min(t, n - 1));
-        Pull<GRADIENT_D>::fill(a, b, first, n, begin, count, ends, cotangent + owner * n_b + first_b, n_dims,
-                               bandwidth * bandwidth, slot, n_components);
+        Pull<GRADIENT_D, MF_FORM>::fill(a, b, first, n, begin, count, ends, cotangent + owner * n_b + first_b,
+                                        n_dims, bandwidth * bandwidth, slot, n_components);
     }
 }
 

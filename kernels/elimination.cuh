@@ -15,115 +15,9 @@
 // are done while warp 0 factors.
 #pragma once
 
-#include "cholesky.cuh"
+#include "tiles.cuh"
 
-constexpr int TILE_AREA = TILE * TILE;
 constexpr double SMALLEST_NORMAL = 2.2250738585072014e-308;
-
-// A tile as it lies in memory: columns are permuted by row, so that neither rows nor columns clash in the banks of shared
-// memory, be it that a warp reads fragments of a factor or of its transpose, or a tile by pairs of entries.
-struct StoredTile {
-    double* base; // 16-byte aligned
-    __device__ __forceinline__ double& operator()(int row, int column) const {
-        return base[row * TILE + (column ^ ((row & 1) << 3 | (row & 2) << 1))];
-    }
-};
-
-// Entries (row, column) and (row, column + 1), for an even column
-struct alignas(16) Pair {
-    double first;
-    double second;
-};
-
-__device__ __forceinline__ Pair& pair_at(const StoredTile& tile, int row, int column) {
-    return *reinterpret_cast<Pair*>(&tile(row, column));
-}
-
-// A tile in global memory, where a warp reads it as a fragment most of all: the pairs of a fragment one after another,
-// each for all lanes.
-struct FactorTile {
-    double* base; // 16-byte aligned
-    __device__ __forceinline__ double& operator()(int row, int column) const {
-        return base[(column / 4 * WARP + row % 8 * 4 + column % 4) * 2 + row / 8];
-    }
-};
-
-#ifdef MF_HAVE_MMA
-__device__ __forceinline__ Fragment load_fragment(const FactorTile& from) {
-    Fragment part;
-#pragma unroll
-    for (int e = 0; e < 8; e += 2) {
-        const Pair pair = *reinterpret_cast<const Pair*>(from.base + e * WARP + 2 * lane_of());
-        part.entry[e] = pair.first;
-        part.entry[e + 1] = pair.second;
-    }
-    return part;
-}
-#endif
-
-// Lower tiles one after another, by rows
-template <typename View> struct PackedTiles {
-    double* base;
-    __device__ __forceinline__ View at(int row, int column) const {
-        return {base + lower_index(row, column) * TILE_AREA};
-    }
-};
-
-// The same of the first `width` columns
-struct Trapezoid {
-    double* base;
-    int width;
-    __device__ __forceinline__ StoredTile at(int row, int column) const {
-        const int top = min(row, width);
-        return {base + (top * (top + 1) / 2 + (row - top) * width + column) * TILE_AREA};
-    }
-};
-
-// A warp's tile from memory and back
-__device__ __forceinline__ Tile load_tile(const StoredTile& from) {
-    Tile tile;
-#pragma unroll
-    for (int e = 0; e < 8; e += 2) {
-#ifdef MF_HAVE_MMA
-        const Pair pair = pair_at(from, tile_row(e), tile_column(e));
-        tile.entry[e] = pair.first;
-        tile.entry[e + 1] = pair.second;
-#else
-        tile.entry[e] = from(tile_row(e), tile_column(e));
-        tile.entry[e + 1] = from(tile_row(e + 1), tile_column(e + 1));
-#endif
-    }
-    return tile;
-}
-
-__device__ __forceinline__ void store_tile(const Tile& tile, const StoredTile& to) {
-#pragma unroll
-    for (int e = 0; e < 8; e += 2) {
-#ifdef MF_HAVE_MMA
-        pair_at(to, tile_row(e), tile_column(e)) = {tile.entry[e], tile.entry[e + 1]};
-#else
-        to(tile_row(e), tile_column(e)) = tile.entry[e];
-        to(tile_row(e + 1), tile_column(e + 1)) = tile.entry[e + 1];
-#endif
-    }
-}
-
-__device__ __forceinline__ void store_tile(const Tile& tile, const FactorTile& to) {
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-        to(tile_row(e), tile_column(e)) = tile.entry[e];
-    }
-}
-
-// A warp copies a tile, entry by entry in the order of memory
-template <typename View> __device__ __forceinline__ void copy_tile(const View& from, const FactorTile& to) {
-#pragma unroll
-    for (int e = 0; e < TILE_AREA / WARP; e += 2) {
-        const int row = lane_of() / 4;
-        const int column = e * 2 + lane_of() % 4;
-        *reinterpret_cast<Pair*>(&to(row, column)) = {from(row, column), from(row + 8, column)};
-    }
-}
 
 // 1 / sqrt(pivot) within 1 ulp for a good pivot: a step of third order from the seed. rsqrt() has a branch, which shuffles
 // and products of other columns cannot cross.
@@ -142,8 +36,9 @@ struct InverseFactor {
     }
 };
 
-// One warp replaces a diagonal tile X = -L L' by W = L^-1 and L, and the 16 entries z of what is left of y by W z. `pivots` receives the squares of L's diagonal. `column` is the tile's first in the matrix; `bad` is
-// set to the first bad pivot's, counted from 1, if it was 0, and all other results are then worth nothing.
+// One warp replaces a diagonal tile X = -L L' by W = L^-1 and L, and the 16 entries z of what is left of y by W z.
+// `pivots` receives the squares of L's diagonal. `column` is the tile's first in the matrix; `bad` is set to the first
+// bad pivot's, counted from 1, if it was 0, and all other results are then worth nothing.
 //
 // Lanes 0 to 15 hold the rows of L L', lanes 16 to 30 those of an identity and lane 31 z: elimination makes the
 // latter L^-T and (L^-1 z)'. What a column passes round is its entries before they are divided, and every

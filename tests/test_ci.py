@@ -93,6 +93,8 @@ def test_the_sweep_goes_on_where_it_was_cut_off(tmp_path: Path, monkeypatch: pyt
     assert "FAILED pytest itself: 1 tests without outcome" in log
 
 
-def test_the_compile_matrix_outlives_other_changes() -> None:
-    assert sweep.key("test_barriers-1") == sweep.key() != sweep.key("test_kernel_sources-2")
-    assert all((ROOT / path).exists() for paths in sweep.SOURCES_OF.values() for path in paths)
+def test_long_pieces_outlive_other_changes() -> None:
+    keys = [sweep.key(f"{name}-1") for name in (*sweep.SOURCES_OF, "test_card")]
+    assert len(set(keys)) == len(keys)
+    assert keys[-1] == sweep.key()
+    assert all(list(ROOT.glob(path)) for paths in sweep.SOURCES_OF.values() for path in paths)

@@ -49,9 +49,9 @@ def test_dry_run(tmp_path: Path) -> None:
     """It walks all of the script, each answer is right, and nothing it leaves could pass for a figure of a card."""
     parts = ["smoke", "rows", "questions", "tests", "sanitizer", "end_to_end", "profile"]
     command = [sys.executable, str(BENCH / "gpu_check.py"), "--dry-run", "--out", str(tmp_path)]
-    command += ["--only", ",".join(parts)]
+    command += ["--only", ",".join(parts), "--seconds", "1500"]  # the emulator compiles, on machines that are not idle
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    run = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, env=environment)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=1600, check=False, env=environment)
     assert run.returncode == 0, run.stdout + run.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dry-run.json", "dry-run.md"]
     content = json.loads((tmp_path / "dry-run.json").read_text())
@@ -109,6 +109,19 @@ def test_a_door_that_the_driver_leaves_out_is_known() -> None:
     doors, entered = driver.noting(backend)
     assert doors.first(1) == 2
     assert set(backend.__all__) - entered == {"second"}
+
+
+@pytest.mark.usefixtures("bench")
+def test_a_kernel_that_the_driver_leaves_out_is_known() -> None:
+    driver = importlib.import_module("gpu.driver")
+    loader = ModuleType("loader")
+    loader.__dict__.update(_kernel=lambda device, source, entry, defines: f"{source}/{entry} {device} {defines}")
+    loaded = driver.noting_kernels(loader)
+    assert loader._kernel(0, "gram", "gram_f64", ()) == "gram/gram_f64 0 ()"
+    every = driver.all_kernels(BENCH.parent / "kernels")
+    assert loaded == {("gram", "gram_f64")} < every
+    texts = [path.read_text() for path in (BENCH.parent / "kernels").glob("*.cu")]
+    assert len(every) == sum(text.count('extern "C" __global__') for text in texts)
 
 
 @pytest.mark.usefixtures("bench", "emulated")

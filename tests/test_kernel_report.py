@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,23 @@ extern "C" EMU_GLOBAL void __launch_bounds__(32) two_f64(double* x) { x[0] = 1.0
     assert sites["one_f64"][1] == {f"k.cu:{line}" for line in (2, 3, 4, 5)}
     assert "Tile" in sites
     assert kernel_report.reached("a", {"a": {"b", "x"}, "b": {"a", "c"}, "c": set(), "d": set()}) == {"a", "b", "c"}
+
+
+def test_times_are_those_of_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside them are results of other kinds, lists among them."""
+    results = tmp_path / "bench" / "results"
+    results.mkdir(parents=True)
+    row = {"ours": {"kernels": {"f_f64": 1.0}}}
+    card = {"kind": "maskerade_fast gpu_check", "commit": "0123456789", "card": {"name": "NVIDIA A B"}}
+    for name, content in (
+        ("card", {**card, "rows": [row, {}]}),
+        ("list", [1]),
+        ("other", {"rows": [row]}),
+        ("none", {}),
+    ):
+        (results / f"{name}.json").write_text(json.dumps(content))
+    monkeypatch.setattr(kernel_report, "ROOT", tmp_path)
+    assert kernel_report.timed() == {"f_f64": ["A at 0123456"]}
 
 
 def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

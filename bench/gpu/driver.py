@@ -1,4 +1,4 @@
-"""Every door of the GPU backend, on small problems: the smoke test, and what compute-sanitizer watches.
+"""Every door and kernel of the GPU backend, on small problems: the smoke test, and what compute-sanitizer watches.
 
 python bench/gpu/driver.py [--dry-run]
 """
@@ -6,6 +6,8 @@ python bench/gpu/driver.py [--dry-run]
 from __future__ import annotations
 
 import functools
+import math
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -22,11 +24,14 @@ def main() -> None:
     import cupy
 
     from maskerade_fast.backends import gpu
+    from maskerade_fast.backends.gpu import _loader
 
     doors, entered = noting(gpu)
+    loaded = noting_kernels(_loader)
     walk(doors)
     cupy.cuda.Device().synchronize()
     assert not (left_out := set(gpu.__all__) - entered), f"left out: {sorted(left_out)}"
+    assert not (without := all_kernels(_loader.source_folder()) - loaded), f"kernels left out: {sorted(without)}"
     print("every door ran")
 
 
@@ -45,6 +50,25 @@ def noting(backend: ModuleType) -> tuple[SimpleNamespace, set[str]]:
         return call
 
     return SimpleNamespace(**{name: noted(name) for name in backend.__all__}), entered
+
+
+def noting_kernels(loader: Any) -> set[tuple[str, str]]:
+    """The set that gets source and entry of every kernel that the backend asks `loader` for."""
+    loaded: set[tuple[str, str]] = set()
+    given = loader._kernel
+
+    def noted(device: int, source: str, entry: str, defines: Any) -> Any:
+        loaded.add((source, entry))
+        return given(device, source, entry, defines)
+
+    loader._kernel = noted
+    return loaded
+
+
+def all_kernels(folder: Path) -> set[tuple[str, str]]:
+    """Source and entry of every kernel that the package ships."""
+    entry = re.compile(r'extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)')
+    return {(path.stem, name) for path in folder.glob("*.cu") for name in entry.findall(path.read_text("utf-8"))}
 
 
 def walk(gpu: Any) -> None:
@@ -93,6 +117,11 @@ def walk(gpu: Any) -> None:
     finite(gpu.pair_cdf(*mixture, gpu.pair_quantiles(*mixture, levels)), gpu.pair_draws(*mixture, levels))
     finite(gpu.pair_log_density(cupy.linalg.cholesky(weights), means, variances, means[0]))
     covariances = variances[:, :, None] * cupy.eye(5)
+    _, mean_sum, log_densities, _ = gpu.joint_pair_moments(weights, means, covariances, means[0])
+    finite(mean_sum, log_densities)
+    n_points = 1 + math.isqrt(device_limits().shared_bytes // 4)  # a pair's factor does not fit in shared memory
+    weights, means, variances = problems.mixture(3, n_points)
+    covariances = variances[:, :, None] * cupy.eye(n_points)
     _, mean_sum, log_densities, _ = gpu.joint_pair_moments(weights, means, covariances, means[0])
     finite(mean_sum, log_densities)
 

@@ -63,11 +63,11 @@ def pairs(n_left: int, n_right: int, n: int, n_axes: int) -> Pairs:
     return Pairs((w, v), (p, q))
 
 
-def regression(n_points: int, n_mixtures: int, q: int) -> Regression:
+def regression(n_points: int, n_mixtures: int, q: int, *, regular: bool = False) -> Regression:
     rng = np.random.default_rng([2, n_points, n_mixtures, q])
     w = rng.uniform(0.2, 1.0, (n_mixtures, q))
     m, s = rng.uniform(0.0, 20.0, (n_mixtures, q)), rng.uniform(0.5, 4.0, (n_mixtures, q))
-    x = np.sort(rng.uniform(size=n_points))
+    x = np.linspace(0.0, 1.0, n_points) if regular else np.sort(rng.uniform(size=n_points))
     y = np.sin(2 * np.pi * 3.0 * x) + 0.5 * np.cos(2 * np.pi * 8.0 * x) + np.sqrt(NOISE) * rng.normal(size=n_points)
     return Regression(*(cupy.asarray(a) for a in (w, m, s, x, y)))
 

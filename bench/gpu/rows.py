@@ -15,6 +15,7 @@ from maskerade_fast.backends.gpu.gram import gram
 from maskerade_fast.backends.gpu.hyperkernel import hyperkernel_matvec
 from maskerade_fast.backends.gpu.likelihood import log_likelihood
 from maskerade_fast.backends.gpu.prediction import pair_moments
+from maskerade_fast.backends.gpu.toeplitz import toeplitz_log_likelihood
 
 from . import baselines, gpytorch_peer, problems, reference
 from .card import Work, floor
@@ -76,6 +77,10 @@ def all_cases(dry: bool) -> list[Case]:
         Case(f"K1 mixed {many}x{many}, D=1", "K1", {"B": many, "n": 5, "D": 1}, mixed_row, 3),
         distance_case(huge, 1, 8),
         distance_case(huge, 5, 12),
+        Case(
+            f"K2+K3 Toeplitz N={n_large}, B={batches[n_large]}",
+            *("K2 K3", {"N": n_large, "B": batches[n_large], "Q": 3}, toeplitz_row, 8),
+        ),
         Case(f"K1 product {side}x{side}, D=1", "K1", {"B": side, "n": 5, "D": 1}, product_row, 25),
         likelihood_case(*((170, 1, 1) if dry else (10_000, 4, 25))),
     ]
@@ -240,6 +245,19 @@ def likelihood_row(N: int, B: int, Q: int) -> Row:
 
     work = Work(gram_work(N, B, Q), 21, 26, multiply_adds=B * N**3 / 6)
     return Row(call, others, error, 1e-12, work)
+
+
+def toeplitz_row(N: int, B: int, Q: int) -> Row:
+    """On a regular grid, against others that make and factor the whole matrix; no floor is known."""
+    problem = problems.regression(N, B, Q, regular=True)
+    options = {"jitter": 0.0, "grad": False, "max_bytes": None}
+    call = functools.partial(toeplitz_log_likelihood, *problem.door_arguments(), **options)
+    terms = likelihood_terms(problem, 1)
+
+    def error(got: Any) -> float:
+        return reference.likelihood_error(got[0] if isinstance(got, tuple) else got, terms())
+
+    return Row(call, {"plain_cupy": lambda: baselines.plain_likelihood(problem)}, error, 1e-12, None)
 
 
 def gradient_row(N: int, B: int, Q: int) -> Row:

@@ -26,7 +26,7 @@ def errors() -> dict[str, float]:
     worst: dict[str, float] = {}
     sys.modules.update(fake_cupy.modules)
     for topic in (
-        *(distances, hyperkernels, grams, likelihoods, factors, processes),
+        *(distances, hyperkernels, grams, likelihoods, factors, processes, grids),
         *(predictions, joint_predictions, quantiles, draws),
     ):
         fake_cupy.reset()
@@ -133,6 +133,28 @@ def processes(rng: np.random.Generator) -> Pairs:
         expected = oracle.predict_gp(mixtures, X, y, noise, X_new)
         mean, _, covariance, _ = predict(door, arguments)
         yield (mean, covariance), expected[:2]
+
+
+def grids(rng: np.random.Generator) -> Pairs:
+    """Regular ones: values, gradients, and predictions by the factors."""
+    import cupy
+    from test_gpu_likelihood import ragged
+
+    door = importlib.import_module("maskerade_fast.backends.gpu.toeplitz")
+    for n_points in (33, 300):
+        batch, X, y = ragged(rng, [1, 3], 1), np.arange(n_points)[:, None] / 8.0, rng.normal(size=n_points)
+        noise = rng.uniform(0.05, 0.5, size=2)
+        flat = [cupy.asarray(np.concatenate([mixture[k] for mixture in batch])) for k in range(3)]
+        there = (np.array([0, 1, 4]), *flat, *map(cupy.asarray, (X, y, noise[:, None])))
+        options = {"jitter": 0.0, "max_bytes": None}
+        value, _, _, gradients = door.toeplitz_log_likelihood(*there, grad=True, **options)
+        expected, slopes = oracle.log_likelihood(batch, X, y, noise), oracle.log_likelihood_gradient(batch, X, y, noise)
+        pairs = [(value[k : k + 1], expected[k : k + 1]) for k in range(2)]
+        pairs += zip(gradients, [*slopes[:3], slopes[3].sum(axis=1, keepdims=True)], strict=True)
+        yield [computed for computed, _ in pairs], [wanted for _, wanted in pairs]
+        X_new = rng.uniform(0.0, 10.0, size=(9, 1))
+        mean, _, covariance, _ = door.toeplitz_predict_gp(*there, cupy.asarray(X_new), full=True, **options)
+        yield (mean, covariance), oracle.predict_gp(batch, X, y, noise, X_new)[:2]
 
 
 def predictions(rng: np.random.Generator) -> Pairs:

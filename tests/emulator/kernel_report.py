@@ -63,6 +63,8 @@ def timed() -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / "bench" / "results").glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("kind") != "maskerade_fast gpu_check":
+            continue
         kernels = {name for row in content["rows"] for name in row.get("ours", {}).get("kernels", {})}
         for name in kernels:
             found[name].append(

@@ -28,11 +28,18 @@ FOLDER = ROOT / "build" / "sweep"
 LOG = Path(__file__).with_name("sweep.log")
 LARGEST = 40
 SOURCES = ("kernels", "maskerade_fast", "tests", "bench/gpu")
-SOURCES_OF = {  # tests that run no more than this: the compile matrix takes half an hour, and few changes touch it
+BACKENDS = tuple(f"maskerade_fast/{name}" for name in ("backends", "_checks.py", "_memory.py", "errors.py"))
+EMULATOR = (
+    *("kernels", *BACKENDS, "tests/conftest.py", "tests/oracle.py"),
+    *("tests/emulator/*.hpp", "tests/emulator/emulate.py", "tests/emulator/fake_*.py", "tests/emulator/sanitize.py"),
+)
+SOURCES_OF = {  # tests that run no more than this: half an hour and more, which few changes touch
     "test_kernel_sources": (
         *("kernels", "maskerade_fast/backends/gpu/_loader.py", "tests/test_kernel_sources.py", "tests/conftest.py"),
         *("tests/emulator/cubins.py", "tests/kernel_exceptions.toml"),
-    )
+    ),
+    "test_barriers": (*EMULATOR, "tests/test_barriers.py", "tests/emulator/drivers"),
+    "test_gpu_likelihood": (*EMULATOR, "tests/test_gpu_likelihood.py"),
 }
 OUTCOMES = ("passed", "failed", "skipped", "emulated")
 RUN = [sys.executable, "-m", "pytest", "-q", "-p", "no:benchmark", "--sweep", "-m", "sweep"]

@@ -157,14 +157,6 @@ def bound_of(max_bytes: int | None) -> tuple[int, str]:
     return bound, f"{bound}, nine tenths of {where}; {cure}"
 
 
-def checked_bound(each: int, max_bytes: int | None, what: str) -> int:
-    """Bytes the working memory may have, as `bound_of`; MemoryError if `each`, that of one matrix, is more."""
-    bound, account = bound_of(max_bytes)
-    if each > bound:
-        raise MemoryError(f"{what} needs {each} bytes, more than {account}")
-    return bound
-
-
 def grid_for(items: int, per_block: int) -> int:
     """Blocks of a grid-stride launch over `items`."""
     return min(-(-items // per_block), _GRID)
@@ -182,3 +174,17 @@ def chunks(edges: Any, each: int, per_component: int, bound: int) -> Iterator[tu
         stop = max(stop, start + 1)
         yield start, stop
         start = stop
+
+
+def planned_chunks(
+    edges: Any, each: int, per_component: int, max_bytes: int | None, what: str
+) -> Iterator[tuple[int, int]]:
+    """`chunks` of a batch that is not empty, within `max_bytes` as `bound_of` reads it.
+
+    MemoryError, which begins with `what`, if the mixture of most components needs more alone.
+    """
+    needed = each + per_component * int(np.diff(edges).max())
+    bound, account = bound_of(max_bytes)
+    if needed > bound:
+        raise MemoryError(f"{what} needs {needed} bytes, more than {account}")
+    return chunks(edges, each, per_component, bound)

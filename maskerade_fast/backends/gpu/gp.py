@@ -8,8 +8,8 @@ from triangular solves: an explicit inverse loses them all where C is ill-condit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -31,7 +31,7 @@ _POINTS = 31  # test points that a block solves for
 _COLUMNS = 128  # test points that must fit beside one matrix, where there are as many
 
 
-class _Chunk(NamedTuple):
+class Chunk(NamedTuple):
     """Some mixtures and the factors of their covariances."""
 
     mixtures: Mixtures
@@ -89,30 +89,53 @@ def predict_gp(
         If one matrix and one block of test points need more than `max_bytes`.
     """
     with device_of(weights, means, scales, X, y, noise, X_new):
-        n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
         dtype = np.result_type(*(a.dtype for a in (weights, X, y, X_new)))
-        mean: Array = cupy.full((n_mixtures, n_new), np.nan)
-        variance: Array = cupy.full((n_mixtures, n_new), np.nan)
-        covariance: Array | None = cupy.full((n_mixtures, n_new, n_new), np.nan) if full else None
-        info: Array = cupy.zeros(n_mixtures, dtype=np.int32)
         mixtures = mixtures_of(offsets, weights, means, scales, per_axis)
         X, y, noise, X_new = (native(a) for a in (X, y, noise, X_new))
-        height, width = _shape_of_chunks(n_mixtures, n_points, n_new, full, max_bytes, trend=basis is not None)
         V, V_new = (native(a) if a is not None else None for a in (basis, basis_new))
-        for start, stop in _spans(n_mixtures, height):
-            chunk, info[start:stop] = _factored(mixtures, X, noise, V, start, stop, jitter)
-            for first, last in _spans(n_new, width):
-                results = (mean[start:stop], variance[start:stop])
-                own = covariance[start:stop] if covariance is not None else None
-                _predict(chunk, X, y, X_new, V, V_new, first, last, *results, own)
-        info[(info == 0) & cupy.isnan(variance).any(axis=1)] = -1
-        mean, variance = (a.astype(dtype, copy=False) for a in (mean, variance))
-        return mean, variance, covariance.astype(dtype, copy=False) if covariance is not None else None, info
+
+        def factored(start: int, stop: int) -> tuple[Chunk, Array]:
+            return _factored(mixtures, X, noise, V, start, stop, jitter)
+
+        return predictions(factored, len(offsets) - 1, X, y, X_new, V, V_new, full, max_bytes, dtype)
+
+
+def predictions(
+    factored: Callable[[int, int], tuple[Chunk, Array]],
+    n_mixtures: int,
+    X: Array,
+    y: Array,
+    X_new: Array,
+    basis: Array | None,
+    basis_new: Array | None,
+    full: bool,
+    max_bytes: int | None,
+    dtype: Any,
+) -> tuple[Array, Array, Array | None, Array]:
+    """What `predict_gp` returns, in `dtype`, from arrays as the kernels read them.
+
+    ``factored(start, stop)`` makes the factors of a few mixtures, NaN where there is none, and their info.
+    """
+    n_new = len(X_new)
+    mean: Array = cupy.full((n_mixtures, n_new), np.nan)
+    variance: Array = cupy.full((n_mixtures, n_new), np.nan)
+    covariance: Array | None = cupy.full((n_mixtures, n_new, n_new), np.nan) if full else None
+    info: Array = cupy.zeros(n_mixtures, dtype=np.int32)
+    height, width = _shape_of_chunks(n_mixtures, len(X), n_new, full, max_bytes, trend=basis is not None)
+    for start, stop in _spans(n_mixtures, height):
+        chunk, info[start:stop] = factored(start, stop)
+        for first, last in _spans(n_new, width):
+            results = (mean[start:stop], variance[start:stop])
+            own = covariance[start:stop] if covariance is not None else None
+            _predict(chunk, X, y, X_new, basis, basis_new, first, last, *results, own)
+    info[(info == 0) & cupy.isnan(variance).any(axis=1)] = -1
+    mean, variance = (a.astype(dtype, copy=False) for a in (mean, variance))
+    return mean, variance, covariance.astype(dtype, copy=False) if covariance is not None else None, info
 
 
 def _factored(
     mixtures: Mixtures, X: Array, noise: Array, basis: Array | None, start: int, stop: int, jitter: float
-) -> tuple[_Chunk, Array]:
+) -> tuple[Chunk, Array]:
     """Factors of the mixtures ``start : stop``, and their info."""
     first, last = int(mixtures.edges[start]), int(mixtures.edges[stop])
     weights, means, scales = (a[first:last] for a in (mixtures.weights, mixtures.means, mixtures.scales))
@@ -123,11 +146,11 @@ def _factored(
         matrices += _outer(basis, basis)
         rows = rows + (basis * basis).sum(axis=1)
     factors, info, shift = cholesky(matrices, jitter)
-    return _Chunk(part, factors, cupy.ascontiguousarray(rows.max(axis=1) + shift)), info
+    return Chunk(part, factors, cupy.ascontiguousarray(rows.max(axis=1) + shift)), info
 
 
 def _predict(
-    chunk: _Chunk,
+    chunk: Chunk,
     X: Array,
     y: Array,
     X_new: Array,

@@ -22,12 +22,11 @@ from ._loader import device_limits, device_of
 from ._mixtures import (
     BLOCK,
     Mixtures,
-    checked_bound,
-    chunks,
     diagonal_levels,
     mixtures_of,
     native,
     phase_tables,
+    planned_chunks,
     points_by_axis,
     tile_defines,
     with_basis,
@@ -195,10 +194,8 @@ def likelihoods(
         problem = Problem(mixtures, points, n_points, native(y), noise, levels, float(jitter), grad)
         each, run = way_of(n_points, limits, grad)
         per_component = 16 * mixtures.n_phases * points.shape[1]
-        largest = int(np.diff(mixtures.edges).max())
         what = f"working memory for one matrix of {n_points} points"
-        bound = checked_bound(each + largest * per_component, max_bytes, what)
-        for start, stop in chunks(mixtures.edges, each, per_component, bound):
+        for start, stop in planned_chunks(mixtures.edges, each, per_component, max_bytes, what):
             run(problem, limits, start, stop, results)
     gradients = without_basis(mixtures, results.gradients, noise_columns) if grad else []
     cast = [a.astype(dtype, copy=False) for a in (results.value, results.shift, *gradients)]

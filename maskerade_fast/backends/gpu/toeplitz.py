@@ -20,13 +20,12 @@ from ._mixtures import (
     BLOCK,
     Mixtures,
     bound_of,
-    checked_bound,
-    chunks,
     diagonal_levels,
     grid_for,
     mixtures_of,
     native,
     phase_tables,
+    planned_chunks,
 )
 from .gram import gram
 
@@ -86,10 +85,8 @@ def toeplitz_log_likelihood(
             mixtures = mixtures_of(offsets, weights, means, scales, False)
             problem = _problem(mixtures, X, y, noise, basis, jitter)
             each, per_component = 8 * n_points * _rows_of_likelihood(problem.rows, grad), 16 * n_points
-            largest = int(np.diff(mixtures.edges).max())
             what = f"working memory for one Toeplitz matrix of {n_points} points"
-            bound = checked_bound(each + largest * per_component, max_bytes, what)
-            for start, stop in chunks(mixtures.edges, each, per_component, bound):
+            for start, stop in planned_chunks(mixtures.edges, each, per_component, max_bytes, what):
                 white = cupy.empty((stop - start, problem.rows, n_points)) if problem.rows > 1 else None
                 tables, solved = _schur(problem, problem.targets[None], white, grad, start, stop, results)
                 if white is not None:
