@@ -242,7 +242,7 @@ def evidence_by_nodes(table: str, by_mode: dict[str, list[Row]]) -> str:
             f"{given['observations']:,}",
             f"{given['nodes']:,}",
             runs(rows, TABLES[table].numbers[mode]),
-            spread(figures(rows, "log_evidence")),
+            spread(figures(rows, "log_evidence")) if len(rows) > 1 else f"{mean(rows, 'log_evidence'):.2f}",
             shown(float(np.median(reported))) if len(reported) else "–",
             count(figures(rows, "cost")),
             seconds(rows),
@@ -260,6 +260,7 @@ def of_forecasts(table: str, by_mode: dict[str, list[Row]]) -> str:
     groups = grouped(by_mode)
     for name in FORECASTS:
         own = {key: rows for key, rows in groups.items() if key[0] == name}
+        own = dict(sorted(own.items(), key=lambda item: item[0][2] == "paper"))  # the recipe last
         errors = {key: mean(rows, "standard_rmse") for key, rows in own.items()}
         densities = {key: mean(rows, "log_density_a_row") for key, rows in own.items()}
         for key, rows in own.items():
@@ -285,7 +286,8 @@ def of_forecasts(table: str, by_mode: dict[str, list[Row]]) -> str:
 
 
 def ranks(groups: Grouped) -> list[str]:
-    """Over the series that all methods have: mean rank by error and by density, and mean coverage."""
+    """Over the series that all methods but the recipe have: mean rank by error and by density, and mean coverage."""
+    groups = {key: rows for key, rows in groups.items() if key[2] == "default"}
     methods = list(dict.fromkeys((m, mode) for _, m, mode, _ in groups))
     by: dict[tuple[str, tuple[str, str]], list[Row]] = {}
     for (name, method, mode, _), rows in groups.items():
