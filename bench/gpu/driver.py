@@ -107,8 +107,13 @@ def walk(gpu: Any) -> None:
     grid = cupy.linspace(0.0, 1.0, 33)[:, None]  # Toeplitz: no phase, for there is one axis
     *batch, _, y, noise = problem.door_arguments()
     rest = {"jitter": 0.0, "max_bytes": None}
-    values, _, _, gradients = gpu.toeplitz_log_likelihood(*batch, grid, y, noise, grad=True, **rest)
-    finite(values, *gradients, gpu.toeplitz_predict_gp(*batch, grid, y, noise, grid[:7], full=True, **rest)[1])
+    line = cupy.concatenate([cupy.ones_like(grid), grid], axis=1)
+    for V, V_new in ((None, None), (line, line[:7])):
+        values, _, _, gradients = gpu.toeplitz_log_likelihood(*batch, grid, y, noise, basis=V, grad=True, **rest)
+        mean, variance, _, _ = gpu.toeplitz_predict_gp(
+            *batch, grid, y, noise, grid[:7], basis=V, basis_new=V_new, full=True, **rest
+        )
+        finite(values, *gradients, mean, variance)
 
     mixture = problems.mixture(12, 5)
     weights, means, variances = mixture
