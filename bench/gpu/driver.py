@@ -114,6 +114,8 @@ def walk(gpu: Any) -> None:
             *batch, grid, y, noise, grid[:7], basis=V, basis_new=V_new, full=True, **rest
         )
         finite(values, *gradients, mean, variance)
+    exact = gpu.toeplitz_predict_gp(*batch, grid, y, 1e-15 * noise, grid, full=False, **rest)[1]
+    finite(exact)  # variances of 0 to rounding, whose bound is found by a kernel of its own
 
     mixture = problems.mixture(12, 5)
     weights, means, variances = mixture
