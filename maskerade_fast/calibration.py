@@ -14,6 +14,7 @@ import numpy as np
 from scipy import linalg, special
 
 from ._checks import Array
+from ._memory import require_room
 from .backends import to_host
 from .data import RegressionData
 from .gmm import GMMBatch
@@ -40,8 +41,14 @@ def left_out_probabilities(g: GMMBatch, weights: Array, data: RegressionData) ->
 
     Notes
     -----
-    O(B N^3) time and O(N^2) memory, on the host.
+    O(B N^3) time and 32 N^2 bytes, on the host.
+
+    Raises
+    ------
+    MemoryError
+        Where these are not free.
     """
+    require_room((4, len(data.y), len(data.y)), "working memory for leave-one-out predictions")
     y = to_host(data.y).astype(np.float64)
     basis = None if data.basis is None else to_host(data.basis)
     logs, scores = [], []

@@ -31,7 +31,8 @@ from .surrogate import Surrogate
 
 _PRUNED_MASS = 1e-4  # of the predictive mixture
 _JOINT_BYTES = 256 * 2**20  # of covariances of new points at a time
-_MOST_LEFT_OUT = 32  # mixtures for leave-one-out predictions
+# Mixtures for leave-one-out predictions; fewer from so many points on, as the cube of their number grows
+_MOST_LEFT_OUT, _MANY_POINTS = 32, 2000
 _ARCHIVE_KIND, _ARCHIVE_VERSION = "posterior", 2
 
 
@@ -265,7 +266,8 @@ class Posterior:
 
         Notes
         -----
-        The first calibrated call takes O(N^3) for each of the 32 heaviest mixtures, on the host.
+        The first calibrated call takes O(N^3) for each of the 32 heaviest mixtures, of fewer beyond 2000 points, and
+        32 N^2 bytes, on the host; MemoryError where these are not free.
         """
         given = float_array(level, "level", ndim=(0, 1), dtype=np.float64)
         levels = np.atleast_1d(to_host(given))
@@ -381,7 +383,8 @@ class Posterior:
     def _left_out(self) -> Array:
         """Leave-one-out distribution functions at the observations, by the heaviest mixtures."""
         mass = np.maximum(self.pair_weights.sum(axis=1), 0.0)
-        rows = np.sort(np.argsort(-mass, kind="stable")[:_MOST_LEFT_OUT])
+        share = min(1.0, (_MANY_POINTS / self.data_standardised.n_points) ** 3)
+        rows = np.sort(np.argsort(-mass, kind="stable")[: max(1, int(share * _MOST_LEFT_OUT))])
         return left_out_probabilities(self.mixtures_standardised[rows], mass[rows], self.data_standardised)
 
     @cached_property

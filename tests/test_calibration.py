@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import oracle
 import pytest
@@ -93,6 +95,29 @@ def test_levels_that_are_no_probabilities_are_refused(rng: np.random.Generator, 
     post = mf.marginalise(x, x, max_components=1, budget=20, seed=0, device="cpu", nodes=64)
     with pytest.raises(ValueError, match=r"level: .* expected probabilities between 0 and 1"):
         post.interval(x, level)
+
+
+def test_many_points_are_left_out_by_few_mixtures_and_only_where_there_is_room(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = heavy_tailed(rng, 40)
+    post = mf.marginalise(x, y, max_components=1, budget=60, seed=0, device="cpu", nodes=64)
+    seen = []
+
+    def counted(g: mf.GMMBatch, *rest: object) -> np.ndarray:
+        seen.append(len(g))
+        return np.empty(0)
+
+    monkeypatch.setattr("maskerade_fast.posterior.left_out_probabilities", counted)
+    for many in (40, 20, 4):
+        monkeypatch.setattr("maskerade_fast.posterior._MANY_POINTS", many)
+        dataclasses.replace(post).interval(x)
+    assert seen == [32, 4, 1]
+    monkeypatch.undo()
+    monkeypatch.setattr("maskerade_fast._memory.free_bytes", lambda: 1000)
+    monkeypatch.setattr("maskerade_fast._memory._SMALL", 0)
+    with pytest.raises(MemoryError, match=r"leave-one-out predictions of shape \(4, 40, 40\) needs 51200 bytes"):
+        dataclasses.replace(post).interval(x)
 
 
 def test_oracle_agrees_on_the_precision(rng: np.random.Generator) -> None:
