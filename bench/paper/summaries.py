@@ -221,7 +221,8 @@ def test(a: list[Row], b: list[Row], figure: str, better: float) -> list[str] | 
     difference = np.array([row[figure] - there[row["number"]] for row in own], dtype=float)
     if len(difference) < _FEWEST_PAIRS or not np.isfinite(difference).all():
         return None
-    p = float(stats.wilcoxon(difference).pvalue) if difference.any() else 1.0
+    # equal splits left out, and exact: what "auto" does about them differs between versions of SciPy
+    p = float(stats.wilcoxon(difference[difference != 0.0], method="exact").pvalue) if difference.any() else 1.0
     error = float(difference.std(ddof=1)) / math.sqrt(len(difference))
     digits = max(0, 1 - math.floor(math.log10(error))) if error > 0.0 else 2
     won = int((better * difference > 0.0).sum())
