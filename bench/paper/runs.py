@@ -86,12 +86,14 @@ def uci(o: Options) -> Iterator[Run]:
             yield from ours_and_map(o, name, number, random_tenth, settings, cap=120.0, map_too=o.mode == "default")
 
 
+def _of_series(o: Options) -> dict[str, Any]:
+    """Settings for one input axis, by mode."""
+    return {"components": 5, "budget": o.budget or (2500 if o.mode == "default" else 500)}
+
+
 def series(o: Options) -> Iterator[Run]:
     """Airline and CO2, a tenth of the rows held out at random; the kernel of largest likelihood beside the default."""
-    settings: dict[str, Any] = {
-        "default": {"components": 5, "budget": o.budget or 2500},
-        "paper": {"components": 5, "budget": o.budget or 500},
-    }[o.mode]
+    settings = _of_series(o)
     for name in o.chosen(("airline",) if o.quick else SERIES_SETS):
         for number in numbers(o, SERIES_TABLE):
             yield from ours_and_map(o, name, number, random_tenth, settings, cap=120.0, map_too=o.mode == "default")
@@ -99,10 +101,7 @@ def series(o: Options) -> Iterator[Run]:
 
 def solar(o: Options) -> Iterator[Run]:
     """Five runs of twenty years withheld from the solar series."""
-    settings: dict[str, Any] = {
-        "default": {"components": 5, "budget": o.budget or 2500},
-        "paper": {"components": 5, "budget": o.budget or 500},
-    }[o.mode]
+    settings = _of_series(o)
     for name in o.chosen(("solar_lean2000",)):
         for number in numbers(o, SOLAR_TABLE):
             yield from ours_and_map(
