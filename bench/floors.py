@@ -256,13 +256,8 @@ def predictions() -> list[Operation]:
 def acquisitions() -> list[Operation]:
     """One step of the loop. Its floor: the roots of each candidate's distances once; ascents evaluate them again."""
     h, m, batch = problems.ACQUISITION
-    rng = np.random.default_rng(0)
-    measure = mf.PriorMeasure(mf.Prior.paper(np.linspace(0, 1, 144)))
-    nodes = measure.draw(m, rng)
-    g = measure.candidates(h, rng).mixtures
-    s = mf.Surrogate.fit(g, -0.02 * np.add.reduceat(g.weights * g.means[:, 0], g.offsets[:-1]) ** 2)
-    e = mf.integrate(s, nodes.mixtures, nodes.weights)
-    pairs = batch * len(nodes.mixtures.weights)
+    s, e, measure = problems.state_of_a_run(h, m)
+    pairs = batch * len(e.nodes.weights)
     call = lambda: propose("information", s, e, measure, batch, np.random.default_rng(1))  # noqa: E731
     size = f"h={h}, m={m}, batch={batch}"
     return [Operation("acquisition step", size, call, "sqrt", lambda: pairs * root(), seconds=0.5)]

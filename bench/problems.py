@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+import maskerade_fast as mf
 from maskerade_fast import GMMBatch
 
 PAIRS = [(1000, 1000, 1), (1000, 1000, 5)]  # (B_a, B_b, D): matrices of distances
@@ -60,3 +61,14 @@ def series(N: int, B: int, n: int = 3) -> tuple[GMMBatch, Any, Any]:
     ]
     y = rng.normal(size=N).cumsum() + rng.normal(size=N)
     return GMMBatch.from_list(parts), np.arange(N, dtype=np.float64), (y - y.mean()) / y.std()
+
+
+def state_of_a_run(h: int, m: int) -> tuple[mf.Surrogate, mf.Evidence, mf.PriorMeasure]:
+    """What an acquisition step sees: a surrogate of h mixtures, its integral over m nodes, and their measure."""
+    rng = np.random.default_rng(0)
+    measure = mf.PriorMeasure(mf.Prior.paper(np.linspace(0, 1, 144)))
+    nodes = measure.draw(m, rng)
+    g = measure.candidates(h, rng).mixtures
+    s = mf.Surrogate.fit(g, -0.02 * np.add.reduceat(g.weights * g.means[:, 0], g.offsets[:-1]) ** 2)
+    e = mf.integrate(s, nodes.mixtures, nodes.weights)
+    return s, e, measure
