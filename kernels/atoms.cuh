@@ -1,5 +1,5 @@
-// What one pair of atoms adds to the distance of two mixtures, and its slope, in every form and precision. An axis d of an
-// atom is the pair (mean_d, scale_d); axes are added from the first to the last.
+// What one pair of atoms adds to the distance of two mixtures, and its slope, in every form and precision. An axis d of
+// an atom is the pair (mean_d, scale_d); axes are added from the first to the last.
 #pragma once
 
 #include "common.cuh"

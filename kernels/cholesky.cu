@@ -23,8 +23,8 @@ struct DenseTiles {
     }
 };
 
-// The block factors n_tiles tiles a side of a square. Warp 0 takes the next diagonal tile and factors it while the others
-// finish. The caller puts a barrier before; one has passed after.
+// The block factors n_tiles tiles a side of a square. Warp 0 takes the next diagonal tile and factors it while the
+// others finish. The caller puts a barrier before; one has passed after.
 __device__ __forceinline__ void factor_square(double* square, int n_tiles, double bound, int column, int* bad,
                                               double* inverses) {
     const DenseTiles tiles = {square, ROW_STRIDE};
@@ -57,8 +57,8 @@ __device__ __forceinline__ void factor_square(double* square, int n_tiles, doubl
     }
 }
 
-// Columns c to c + width: subtracts what columns k0 to c explain, then factors the panel at c. `width` is a multiple of 64,
-// or ends the matrix. `bounds` (count,) are the pivots' lower bounds, info (count,) as factor_tile's `bad`,
+// Columns c to c + width: subtracts what columns k0 to c explain, then factors the panel at c. `width` is a multiple of
+// 64, or ends the matrix. `bounds` (count,) are the pivots' lower bounds, info (count,) as factor_tile's `bad`,
 // inverse_pivots (count, n). Dynamic shared memory: STAGES stages.
 extern "C" __global__ void __launch_bounds__(BLOCK, HEIGHT == 64 ? 3 : 2)
     panel_update_f64(double* matrices, const double* __restrict__ bounds, int* __restrict__ info,
@@ -128,8 +128,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, HEIGHT == 64 ? 3 : 2)
 }
 
 // ---- rows that a square divides ----
-// Shared memory of HEIGHT rows and a square: SQUARE_SIZE for the square's lower tiles, the rows of ROW_STRIDE, and WIDTH
-// inverse pivots.
+// Shared memory of HEIGHT rows and a square: SQUARE_SIZE for the square's lower tiles, the rows of ROW_STRIDE, and
+// WIDTH inverse pivots.
 constexpr int PADDED = TILE + 2; // row stride of a tile: 16-byte aligned, few bank clashes
 constexpr int TILE_SIZE = TILE * PADDED;
 constexpr int SQUARE_SIZE = WIDTH / TILE * (WIDTH / TILE + 1) / 2 * TILE_SIZE;
@@ -161,8 +161,8 @@ __device__ __forceinline__ void fetch_square(const double* corner, const double*
     }
 }
 
-// Divides the rows in shared memory, 16 a warp, and writes the first n_rows of them to `to`, row stride n. The caller puts
-// a barrier before.
+// Divides the rows in shared memory, 16 a warp, and writes the first n_rows of them to `to`, row stride n. The caller
+// puts a barrier before.
 __device__ __forceinline__ void solve_rows(double* memory, int side, int n_rows, double* to, int n) {
     const PackedTiles tiles = {memory};
     double* const own = memory + SQUARE_SIZE + warp_of() * TILE * ROW_STRIDE;
@@ -259,8 +259,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 3)
     }
 }
 
-// The lower triangles of C^-1 = V V' in place of the factors. A block has 64 x 64 entries. Dynamic shared memory: STAGES
-// stages.
+// The lower triangles of C^-1 = V V' in place of the factors. A block has 64 x 64 entries. Dynamic shared memory:
+// STAGES stages.
 extern "C" __global__ void __launch_bounds__(BLOCK, 3)
     inverse_f64(const double* __restrict__ whitening, double* __restrict__ matrices, int rows, int n) {
     MF_DYN_SMEM(double, memory);

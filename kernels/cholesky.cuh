@@ -1,5 +1,5 @@
-// Cholesky factors by 16 x 16 tiles: what a warp does with a tile. What a block does with a matrix of tiles in shared memory
-// is in elimination.cuh, what all blocks do with matrices of any size in cholesky.cu.
+// Cholesky factors by 16 x 16 tiles: what a warp does with a tile. What a block does with a matrix of tiles in shared
+// memory is in elimination.cuh, what all blocks do with matrices of any size in cholesky.cu.
 //
 // A pivot of at most N eps max diag, or one that is not finite, fails the matrix: its column is noted, the pivot is
 // replaced by 1, and nothing more is asked of that matrix.
@@ -81,8 +81,8 @@ template <typename View> __device__ __forceinline__ Turned<View> turned(const Vi
 }
 
 #ifdef MF_HAVE_MMA
-// A lane's part of a product's factor: entries (l / 4 + {0, 8}, 4 s + l % 4) at 2 s + {0, 1}. Which factor it is makes no
-// difference.
+// A lane's part of a product's factor: entries (l / 4 + {0, 8}, 4 s + l % 4) at 2 s + {0, 1}. Which factor it is makes
+// no difference.
 struct Fragment {
     double entry[8];
 };

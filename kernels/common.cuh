@@ -35,9 +35,9 @@ constexpr unsigned FULL_WARP = 0xffffffffu;
 #endif
 
 #ifdef MF_HAVE_MMA
-// C += A B in float64 by a whole warp, C 16x8, A 16x8, B 8x8: two by two of MF_MMA884's fragments each, rows and columns
-// 8 apart in C, 8 and 4 in A (rows first), 4 in B. Compute capability 9.0 alone has an instruction for all of it; an
-// entry's sum runs over k in the same order either way.
+// C += A B in float64 by a whole warp, C 16x8, A 16x8, B 8x8: two by two of MF_MMA884's fragments each, rows and
+// columns 8 apart in C, 8 and 4 in A (rows first), 4 in B. Compute capability 9.0 alone has an instruction for all of
+// it; an entry's sum runs over k in the same order either way.
 __device__ __forceinline__ void mma_16x8x8(double* c, const double* a, const double* b) {
 #if !defined(MF_EMULATED) && __CUDA_ARCH__ == 900
     asm volatile(

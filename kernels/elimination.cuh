@@ -8,19 +8,19 @@
 //
 // Only the factors form a chain: warp 0 updates the next diagonal tile first, and factors it while others update.
 //
-// For the inverse the same is done to every tile row i but k, above as well as below. For i < k the tile X_ki stands for
-// X_ik', and Y_i = X_ki' W' replaces it. When k is done with, X_ik becomes -Y_i W (X_ki: -W' Y_i') and X_kk becomes W'W.
-// So the leading tiles hold the inverse of the leading part of C, the tiles below them C's regression on that part, and
-// in the end all of them are C^-1. Every step then has as many products as the first, most of which cost no time: they
-// are done while warp 0 factors.
+// For the inverse the same is done to every tile row i but k, above as well as below. For i < k the tile X_ki stands
+// for X_ik', and Y_i = X_ki' W' replaces it. When k is done with, X_ik becomes -Y_i W (X_ki: -W' Y_i') and X_kk becomes
+// W'W. So the leading tiles hold the inverse of the leading part of C, the tiles below them C's regression on that
+// part, and in the end all of them are C^-1. Every step then has as many products as the first, most of which cost no
+// time: they are done while warp 0 factors.
 #pragma once
 
 #include "tiles.cuh"
 
 constexpr double SMALLEST_NORMAL = 2.2250738585072014e-308;
 
-// 1 / sqrt(pivot) within 1 ulp for a good pivot: a step of third order from the seed. rsqrt() has a branch, which shuffles
-// and products of other columns cannot cross.
+// 1 / sqrt(pivot) within 1 ulp for a good pivot: a step of third order from the seed. rsqrt() has a branch, which
+// shuffles and products of other columns cannot cross.
 __device__ __forceinline__ double inverse_root(double pivot) {
     double seed;
     MF_RSQRT_SEED(seed, pivot);
@@ -125,8 +125,8 @@ __device__ __forceinline__ void load_row(const Turned<StoredTile>& from, int row
     }
 }
 
-// One lane's row y of X becomes that of Y, Y L' = X, by substitution: W would do it by products, but less exactly where L is
-// ill-conditioned. `corner` holds 1 / L_kk on its diagonal and the columns of L as rows to the right of it.
+// One lane's row y of X becomes that of Y, Y L' = X, by substitution: W would do it by products, but less exactly where
+// L is ill-conditioned. `corner` holds 1 / L_kk on its diagonal and the columns of L as rows to the right of it.
 __device__ __forceinline__ void solve_row(double (&y)[TILE], const StoredTile& corner) {
 #pragma unroll
     for (int k = 0; k < TILE; ++k) {
@@ -171,9 +171,9 @@ __device__ __forceinline__ int wrapped(int i, int n) {
     return i < n ? i : i - n;
 }
 
-// A block eliminates the first `width` tile columns of a matrix of `height` tile rows, column `first` of the whole being
-// its first; y in `z` becomes L^-1 y, for the rows below what is left of y. Stops where a pivot is bad. With INVERSE,
-// which takes all columns, C^-1 replaces the matrix and `alpha` becomes C^-1 y. The caller needs no
+// A block eliminates the first `width` tile columns of a matrix of `height` tile rows, column `first` of the whole
+// being its first; y in `z` becomes L^-1 y, for the rows below what is left of y. Stops where a pivot is bad. With
+// INVERSE, which takes all columns, C^-1 replaces the matrix and `alpha` becomes C^-1 y. The caller needs no
 // barrier before if warp 0 has written tile (0, 0) and its part of z; the last one here comes after all writes.
 template <int BLOCK, bool INVERSE, typename Tiles>
 __device__ __forceinline__ void eliminate(const Tiles& tiles, int height, int width, const double& bound,
@@ -189,8 +189,8 @@ __device__ __forceinline__ void eliminate(const Tiles& tiles, int height, int wi
         if (bad[0] != 0) {
             return;
         }
-        // Solve, for the tile rows but k in turns that begin with k + 1, a lane a row. For the inverse this is also where
-        // column k - 1 is finished: nobody asks for it now but row k, which is solved next by the same warp.
+        // Solve, for the tile rows but k in turns that begin with k + 1, a lane a row. For the inverse this is also
+        // where column k - 1 is finished: nobody asks for it now but row k, which is solved next by the same warp.
         const int others = INVERSE ? height - 1 : height - 1 - k;
         const StoredTile corner = tiles.at(k, k);
         const double* const z_k = z + k * TILE;

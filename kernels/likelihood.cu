@@ -7,8 +7,8 @@
 //
 // MF_PER_AXIS: 1 for a product of cosines over the axes, else 0. MF_GRADIENT: 1 to go on to the gradient.
 // MF_AXES: axes whose sums one pass over the pairs collects. MF_NO_MMA: multiply-adds in place of tensor instructions.
-// MF_BLOCK: threads of a block that has a matrix, the fewer the more matrices an SM's shared memory has room for; at most
-// THREADS.
+// MF_BLOCK: threads of a block that has a matrix, the fewer the more matrices an SM's shared memory has room for; at
+// most THREADS.
 // variants: MF_AXES=1 MF_BLOCK=128,256,512 MF_GRADIENT=0 MF_PER_AXIS=0,1 MF_NO_MMA=,1
 // variants: MF_AXES=1,2,5,6 MF_BLOCK=256 MF_GRADIENT=1 MF_PER_AXIS=0,1
 // variants: MF_AXES=1 MF_BLOCK=128,512 MF_GRADIENT=1 MF_PER_AXIS=0
@@ -91,9 +91,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
 }
 
 // ---- panels in shared memory, the factor in global memory ----
-// The factors (count, lower tiles, TILE_AREA) receive L^-1 in their diagonal tiles and -L below, with MF_GRADIENT C^-1 in
-// the end. Dynamic shared memory, in doubles: `capacity` tiles, at least a column of them, then n for z and n for the
-// pivots; with the gradient n for alpha.
+// The factors (count, lower tiles, TILE_AREA) receive L^-1 in their diagonal tiles and -L below, with MF_GRADIENT C^-1
+// in the end. Dynamic shared memory, in doubles: `capacity` tiles, at least a column of them, then n for z and n for
+// the pivots; with the gradient n for alpha.
 constexpr int COLUMNS = 2; // tiles of a row that a warp updates together, to read the factor's row once
 
 // Tile columns of a panel: as many as fit, whole groups of COLUMNS unless they are the last
@@ -233,8 +233,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
 
 // ---- any size ----
 // The covariances of count mixtures to the lower triangles of matrices (count, rows, n), the matrix padded to n rows
-// and columns; row n, the last, is y. Mixture start + k is shifted by shifts[k]. A block has a square of 64 x 64 entries on
-// or below the diagonal.
+// and columns; row n, the last, is y. Mixture start + k is shifted by shifts[k]. A block has a square of 64 x 64
+// entries on or below the diagonal.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 constexpr int WIDE_RESIDENT = 1; // of a multiprocessor: two would spill 48 bytes
 #else

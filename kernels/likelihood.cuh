@@ -42,8 +42,8 @@ __device__ __forceinline__ Problem problem_of(index_t start, index_t b, const do
             levels + 3 * b};
 }
 
-// Entry (i, j) of the padded covariance, given k(x_i - x_j): beyond the points a diagonal that the bound of pivots does not
-// reach, which leaves the factor of the points as it is.
+// Entry (i, j) of the padded covariance, given k(x_i - x_j): beyond the points a diagonal that the bound of pivots does
+// not reach, which leaves the factor of the points as it is.
 __device__ __forceinline__ double covariance_entry(const Problem& p, int i, int j, double value,
                                                    double shift) {
     if (i >= p.n_points || j >= p.n_points) {
@@ -52,7 +52,8 @@ __device__ __forceinline__ double covariance_entry(const Problem& p, int i, int 
     return i == j ? p.levels[0] + p.noise[p.noise_by_point ? i : 0] + shift : value;
 }
 
-// A block fills `height` tile rows of `width` tile columns with the covariance, its sign turned, from tile column `first`
+// A block fills `height` tile rows of `width` tile columns with the covariance, its sign turned, from tile column
+// `first`
 template <int BLOCK>
 __device__ __forceinline__ void fill_tiles(const Problem& p, const Trapezoid& tiles, int height, int first,
                                            const double& shift) {

@@ -1,5 +1,5 @@
-// Products by a block of threads for the panels of cholesky.cu: a warp has 32 x 32 entries in registers, and the rows whose
-// products it subtracts come through shared memory, a few columns of each at a time.
+// Products by a block of threads for the panels of cholesky.cu: a warp has 32 x 32 entries in registers, and the rows
+// whose products it subtracts come through shared memory, a few columns of each at a time.
 //
 // MF_HEIGHT: rows that a block has, by 64 columns.
 #pragma once
@@ -131,8 +131,8 @@ __device__ __forceinline__ void fetch_rows(const double* from, int rows, int n, 
     }
 }
 
-// Subtracts this warp's share of left right' over `columns` columns, a multiple of SLICE. All of the block takes part, warps
-// two by two along the columns. `memory` is shared memory for STAGES stages.
+// Subtracts this warp's share of left right' over `columns` columns, a multiple of SLICE. All of the block takes part,
+// warps two by two along the columns. `memory` is shared memory for STAGES stages.
 __device__ __forceinline__ void subtract_product(Share& share, const double* left, int left_rows,
                                                  const double* right, int right_rows, int n, int columns,
                                                  double* memory) {

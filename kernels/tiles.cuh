@@ -1,13 +1,13 @@
-// 16 x 16 tiles in shared and in global memory, and matrices of them: where each entry lies, and a warp's way from one to
-// the other or to registers.
+// 16 x 16 tiles in shared and in global memory, and matrices of them: where each entry lies, and a warp's way from one
+// to the other or to registers.
 #pragma once
 
 #include "cholesky.cuh"
 
 constexpr int TILE_AREA = TILE * TILE;
 
-// A tile as it lies in memory: columns are permuted by row, so that neither rows nor columns clash in the banks of shared
-// memory, be it that a warp reads fragments of a factor or of its transpose, or a tile by pairs of entries.
+// A tile as it lies in memory: columns are permuted by row, so that neither rows nor columns clash in the banks of
+// shared memory, be it that a warp reads fragments of a factor or of its transpose, or a tile by pairs of entries.
 struct StoredTile {
     double* base; // 16-byte aligned
     __device__ __forceinline__ double& operator()(int row, int column) const {

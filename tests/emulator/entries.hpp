@@ -111,8 +111,8 @@ static int replay(const char* path, int order, const char* skip_file, int skip_l
 
 } // namespace emu
 
-// arguments: program ORDER SKIP_FILE SKIP_LINE RECORD...; exit status 3 for the emulator's errors, 4 for bad records, 5 for
-// results that differ from the recorded ones in any bit
+// arguments: program ORDER SKIP_FILE SKIP_LINE RECORD...; exit status 3 for the emulator's errors, 4 for bad records, 5
+// for results that differ from the recorded ones in any bit
 static int emu_main(int argc, char** argv) {
     const char* skip_file = argv[2][0] ? argv[2] : nullptr;
     for (int k = 4; k < argc; ++k) {

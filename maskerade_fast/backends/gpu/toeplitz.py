@@ -1,4 +1,4 @@
-"""Log-likelihoods and predictions on regular 1-D grids, where a covariance is Toeplitz (kernels/toeplitz.cu).
+"""Log-likelihoods and predictions on regular 1-D grids, where a covariance is Toeplitz (kernels/schur.cu, toeplitz.cu).
 
 Schur's algorithm by one block of threads for a matrix and up to three right-hand sides, in O(N^2) time and O(N) memory:
 the targets, the basis functions of a trend, and for predictions the covariances with the test points, whose triangular
@@ -147,8 +147,8 @@ def _problem(mixtures: Mixtures, X: Array, y: Array, noise: Array, basis: Array 
     # is most of the targets
     below: Array = cupy.empty((1, 1 + q, q))
     nothing = (cupy.zeros(1, dtype=np.int32), cupy.zeros(1), cupy.zeros(1))
-    sizes = (np.int64(0), np.int32(len(y)), np.int32(q))
-    kernel = load("toeplitz", "toeplitz_trend_f64", MF_WHOLE=0, MF_SIDES=_SIDES)
+    sizes = (np.int64(0), np.int32(len(y)), np.int32(q), np.int32(False))
+    kernel = load("toeplitz", "toeplitz_trend_f64")
     kernel((1,), (BLOCK,), (targets.copy(), start_at, below, *nothing, *sizes))
     start_at = below[0, 0].copy()
     for k in range(q):
@@ -196,7 +196,7 @@ def _schur(
     steps = (sides * n if len(targets) > 1 else 0, *within, sides * n, *within)
     sizes = (np.float64(problem.jitter), *(np.int64(value) for value in (start, sides, *steps)), np.int32(n))
     arrays = (mixtures.weights, mixtures.scales, mixtures.offsets, problem.lags, tables, targets, problem.levels)
-    kernel = load("toeplitz", "toeplitz_schur_f64", MF_WHOLE=int(whole), MF_SIDES=each)
+    kernel = load("schur", "toeplitz_schur_f64", MF_WHOLE=int(whole), MF_SIDES=each)
     kept = nothing if white is None else white
     kernel((count * -(-sides // each),), (BLOCK,), (*arrays, scratch, *outputs, kept, *solved, *sizes))
     return tables, solved if whole else None
@@ -208,8 +208,9 @@ def _trend(problem: _Problem, white: Array, solved: _Solved | None, start: int, 
     below: Array = cupy.empty((count, rows, rows - 1))
     solutions = cupy.empty(1) if solved is None else solved.solutions
     arrays = (white, problem.start_at, below, results.info, results.value, solutions)
-    kernel = load("toeplitz", "toeplitz_trend_f64", MF_WHOLE=int(solved is not None), MF_SIDES=_SIDES)
-    kernel((count,), (BLOCK,), (*arrays, np.int64(start), np.int32(n), np.int32(rows - 1)))
+    kernel = load("toeplitz", "toeplitz_trend_f64")
+    sizes = (np.int64(start), np.int32(n), np.int32(rows - 1), np.int32(solved is not None))
+    kernel((count,), (BLOCK,), (*arrays, *sizes))
     return below
 
 
@@ -224,13 +225,12 @@ def _gradients(
 ) -> None:
     mixtures, (count, n) = problem.mixtures, solved.predictors.shape
     sums: Array = cupy.empty((count, n))
-    macros = {"MF_WHOLE": 1, "MF_SIDES": 1}
     args: tuple[Any, ...] = (*solved, results.info, results.pivots, sums)
     sizes: tuple[Any, ...] = (np.int64(start), np.int32(problem.rows), np.int32(n))
-    load("toeplitz", "toeplitz_sums_f64", **macros)((count * -(-n // BLOCK),), (BLOCK,), (*args, *sizes))
+    load("toeplitz", "toeplitz_sums_f64")((count * -(-n // BLOCK),), (BLOCK,), (*args, *sizes))
     batch = (mixtures.weights, mixtures.scales, mixtures.offsets)
     args, sizes = (*batch, problem.lags, tables, sums, *gradients), (np.int64(start), np.int32(n))
-    load("toeplitz", "toeplitz_gradient_f64", **macros)((count,), (BLOCK,), (*args, *sizes))
+    load("toeplitz", "toeplitz_gradient_f64")((count,), (BLOCK,), (*args, *sizes))
 
 
 def toeplitz_predict_gp(
@@ -356,14 +356,13 @@ def _predict(
     means: Array = cupy.empty((count, n_new))
     variances: Array = cupy.empty((count, n_new))
     left: Array = cupy.empty((count, max(n_functions, 1), n_new))
-    macros = {"MF_WHOLE": 0, "MF_SIDES": _SIDES}
     sizes = (np.int64(start), np.int64(count), np.int64(n_new), np.int32(n), np.int32(n_functions))
     shape = ((grid_for(count * n_new, BLOCK),), (BLOCK,))
     arrays: tuple[Any, ...] = (solved, white, below, basis_new, problem.levels, results.info, means, variances, left)
-    load("toeplitz", "toeplitz_predict_f64", **macros)(*shape, (*arrays, *sizes))
+    load("toeplitz", "toeplitz_predict_f64")(*shape, (*arrays, *sizes))
     totals = _totals(problem, cross, variances, start, again)
     arrays = (totals, left, problem.levels, results.shift, variances)
-    load("toeplitz", "toeplitz_clip_f64", **macros)(*shape, (*arrays, *sizes))
+    load("toeplitz", "toeplitz_clip_f64")(*shape, (*arrays, *sizes))
     mean[...], variance[...] = means, variances
     if covariance is not None:
         covariance[...] = gram(*part, X_new, None, nothing, per_axis=False)
@@ -390,7 +389,7 @@ def _totals(problem: _Problem, cross: Array, variances: Array, start: int, resul
         assert solved is not None
         found: Array = cupy.empty(len(columns))
         sizes = (np.int64(len(columns)), np.int32(n))
-        kernel = load("toeplitz", "toeplitz_totals_f64", MF_WHOLE=0, MF_SIDES=_SIDES)
+        kernel = load("toeplitz", "toeplitz_totals_f64")
         kernel((grid_for(len(columns), BLOCK // 32),), (BLOCK,), (solved.solutions, found, *sizes))
         totals[b, columns] = found
     return totals

@@ -7,7 +7,7 @@ import numpy as np
 from . import driver, same_as_cpu
 
 
-@driver("toeplitz.cu")
+@driver("schur.cu", "toeplitz.cu")
 def toeplitz() -> None:
     """Two tiles of places in several sweeps; mixtures with two components, one of which is shifted."""
     import cupy
