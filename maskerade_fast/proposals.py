@@ -26,7 +26,7 @@ from .latent import Latent, LatentMap
 from .measure import MixtureMeasure, PriorMeasure
 from .modes import Mode, ascend, curvature_cost, curvature_factor, curved, find_modes
 from .prior import Prior
-from .starts import Summit
+from .starts import Summit, summits_at
 from .student import LEAST_PRIOR, StudentMixture
 from .target import Target
 
@@ -111,10 +111,8 @@ class Adaptation:
         """Evaluate `count` draws from the prior."""
         drawn = PriorMeasure(self.target.prior).candidates(count, self.rng)
         values = self.target.values(drawn.mixtures)
-        sizes, points = drawn.latent.sizes, drawn.latent.points()
-        order = np.flatnonzero(np.isfinite(values))
-        order = order[np.argsort(-values[order], kind="stable")]
-        self._best_draws = [Summit(int(sizes[b]), points[b], float(values[b])) for b in order]
+        found = summits_at(drawn.latent, values)
+        self._best_draws = sorted(found, key=lambda draw: -draw.log_posterior)
         self.sample = Sample(drawn.mixtures, values, (self.proposal,), (count,))
 
     @single_threaded_blas()

@@ -11,7 +11,7 @@ from ._checks import Array
 from .backends import to_host
 from .gmm import GMMBatch
 from .gram import gram
-from .latent import LogNormal
+from .latent import Latent, LogNormal
 from .target import GRADIENT_COST, Target
 
 _SPECTRUM_POINTS = 2000  # most points that a spectrum is sought with
@@ -62,12 +62,7 @@ def spectral_starts(target: Target) -> list[Summit]:
     fixed = target.prior.noise_variance
     batch = GMMBatch.from_list(mixtures, noises if isinstance(fixed, LogNormal) else np.full(n_max, fixed))
     usable = np.flatnonzero(target.prior.size_probabilities > 0.0)
-    values = target.values(batch[usable])
-    return [
-        Summit(int(n) + 1, latent_map.inverse(batch[int(n)]).values, float(value))
-        for n, value in zip(usable, values, strict=True)
-        if np.isfinite(value)
-    ]
+    return summits_at(latent_map.inverse(batch[usable]), target.values(batch[usable]))
 
 
 def grown_start(target: Target, summit: Summit, rng: np.random.Generator) -> Summit | None:
@@ -87,7 +82,7 @@ def grown_start(target: Target, summit: Summit, rng: np.random.Generator) -> Sum
     ways = [
         (halved, 1.02 * g.means[heavy], 0.7 * g.scales[heavy]),
         (reduced, fresh.means[0], fresh.scales[0]),
-        (reduced, np.zeros(g.n_dims), slow),
+        (reduced, slow if latent_map.fold else np.zeros(g.n_dims), slow),  # folded means have no 0
     ]
     missed = missing_sine(target, g)
     if missed is not None:
@@ -101,11 +96,14 @@ def grown_start(target: Target, summit: Summit, rng: np.random.Generator) -> Sum
         mixtures.append((weights[order], means[order], scales[order]))
     noise = None if g.noise_variances is None else np.repeat(g.noise_variances, len(ways))
     batch = GMMBatch.from_list(mixtures, noise)
-    values = target.values(batch)
-    if not np.isfinite(values).any():
-        return None
-    best = int(np.argmax(values))
-    return Summit(summit.size + 1, latent_map.inverse(batch[best]).values, float(values[best]))
+    found = summits_at(latent_map.inverse(batch), target.values(batch))
+    return max(found, key=lambda start: start.log_posterior, default=None)
+
+
+def summits_at(latent: Latent, log_likelihoods: Array) -> list[Summit]:
+    """Evaluated points as places to climb from, those of finite likelihood."""
+    found = zip(latent.sizes, latent.points(), log_likelihoods, strict=True)
+    return [Summit(int(n), xi, float(v) - 0.5 * float(xi @ xi)) for n, xi, v in found if np.isfinite(v)]
 
 
 def growing_cost(target: Target) -> int:
@@ -159,4 +157,4 @@ def _frequencies(target: Target, x: Array) -> Array:
     """A grid of frequencies as far as the prior reaches, finer than the window resolves if 4000 are enough for it."""
     highest = 5.0 * float(target.latent_map.mean_sd[0])
     count = min(2 * _SPECTRUM_POINTS, max(32, int(8 * highest * float(np.ptp(x)))))
-    return np.linspace(0.0, highest, count)
+    return np.linspace(highest / count, highest, count)  # not from 0, which a prior of folded means puts at infinity

@@ -70,10 +70,10 @@ def test_a_measure_with_few_effective_draws_is_refitted(monkeypatch: pytest.Monk
         post = fit(budget=400)
         costs = np.array([row.cost for row in post.history[:-1]])
         assert costs[-1] == 400
-        refits.append(costs[1:][np.diff(costs) < 10])  # a draw costs one, and replicates are of ten
+        refits.append(costs[1:-1][np.diff(costs[:-1]) < 10])  # a draw costs one, and replicates but the last are of ten
     assert len(refits[0]) == 0
-    assert len(refits[1]) == 1
-    assert refits[1][0] < 400 - 50
+    assert len(refits[1]) > 0
+    assert refits[1].max() < 400 - 50
 
 
 def test_few_effective_draws_raise_the_sd() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import maskerade_fast as mf
 from maskerade_fast.data import RegressionData
-from maskerade_fast.starts import Summit, growing_cost, grown_start, missing_sine, spectral_starts
+from maskerade_fast.starts import growing_cost, grown_start, missing_sine, spectral_starts, summits_at
 from maskerade_fast.target import Target
 
 X = np.linspace(0.0, 1.0, 60)
@@ -59,22 +59,36 @@ def test_no_sine_is_missing_where_the_kernel_explains_all() -> None:
 
 @pytest.mark.parametrize("fixed_mass", [False, True])
 def test_a_kernel_grows_by_the_sine(fixed_mass: bool) -> None:
-    """Costs what it says, keeps a fixed mass, and starts far above the best without the sine."""
+    """Costs what it says, keeps a fixed mass, and starts far above the best without the sine, for its likelihood."""
     y = np.sin(2.0 * X) + 0.2 * np.sin(2.0 * np.pi * 13.0 * X + 0.4)
     options = {"mass": 1.0} if fixed_mass else {}
     target = target_of(y, **options)
     g = smooth_kernel()
-    before = float(target.values(g)[0])
+    (summit,) = summits_at(target.latent_map.inverse(g), target.values(g))
     cost = target.cost
-    start = grown_start(target, Summit(1, target.latent_map.inverse(g).values, before), np.random.default_rng(0))
+    start = grown_start(target, summit, np.random.default_rng(0))
     assert target.cost - cost == growing_cost(target)
     assert start is not None
     assert start.size == 2
-    assert start.log_posterior > before + 3.0
+    rise = start.log_posterior + 0.5 * start.xi @ start.xi - summit.log_posterior - 0.5 * summit.xi @ summit.xi
+    assert rise > 3.0
     grown = target.latent_map.forward(target.latent_map.latent([2], start.xi))
     assert np.abs(grown.means.ravel() - 13.0).min() < 0.2
     if fixed_mass:
         assert float(grown.mass[0]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("trend", ["none", "linear"])
+def test_starts_are_where_the_prior_has_room(trend: str) -> None:
+    """Also where nothing is left but a constant: a frequency of 0 would lie 37 standard deviations out."""
+    target = target_of(np.sin(2.0 * np.pi * 5.0 * X) + 4.0 + X, trend)
+    starts = spectral_starts(target)
+    grown = grown_start(target, starts[0], np.random.default_rng(0))
+    assert grown is not None
+    for start in (*starts, grown):
+        assert np.abs(start.xi).max() < 8.0
+        values, _ = target.log_posteriors(target.latent_map.latent([start.size], start.xi))
+        assert start.log_posterior == pytest.approx(float(values[0]))
 
 
 def test_sines_are_sought_beside_the_trend() -> None:
