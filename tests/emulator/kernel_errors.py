@@ -136,25 +136,33 @@ def processes(rng: np.random.Generator) -> Pairs:
 
 
 def grids(rng: np.random.Generator) -> Pairs:
-    """Regular ones: values, gradients, and predictions by the factors."""
+    """Regular ones, with and without a trend: values, gradients, and predictions, at the data of no noise too."""
     import cupy
     from test_gpu_likelihood import ragged
 
     door = importlib.import_module("maskerade_fast.backends.gpu.toeplitz")
-    for n_points in (33, 300):
+    options = {"jitter": 0.0, "max_bytes": None}
+    for n_points, functions in ((33, 0), (300, 0), (40, 2)):
         batch, X, y = ragged(rng, [1, 3], 1), np.arange(n_points)[:, None] / 8.0, rng.normal(size=n_points)
-        noise = rng.uniform(0.05, 0.5, size=2)
+        noise, X_new = rng.uniform(0.05, 0.5, size=2), rng.uniform(0.0, 10.0, size=(9, 1))
+        here = {"basis": rng.normal(size=(n_points, functions))} if functions else {}
+        new = {"basis_new": rng.normal(size=(9, functions))} if functions else {}
         flat = [cupy.asarray(np.concatenate([mixture[k] for mixture in batch])) for k in range(3)]
         there = (np.array([0, 1, 4]), *flat, *map(cupy.asarray, (X, y, noise[:, None])))
-        options = {"jitter": 0.0, "max_bytes": None}
-        value, _, _, gradients = door.toeplitz_log_likelihood(*there, grad=True, **options)
-        expected, slopes = oracle.log_likelihood(batch, X, y, noise), oracle.log_likelihood_gradient(batch, X, y, noise)
+        bases, bases_new = ({name: cupy.asarray(V) for name, V in given.items()} for given in (here, new))
+        value, _, _, gradients = door.toeplitz_log_likelihood(*there, grad=True, **bases, **options)
+        expected = oracle.log_likelihood(batch, X, y, noise, **here)
+        slopes = oracle.log_likelihood_gradient(batch, X, y, noise, **here)
         pairs = [(value[k : k + 1], expected[k : k + 1]) for k in range(2)]
         pairs += zip(gradients, [*slopes[:3], slopes[3].sum(axis=1, keepdims=True)], strict=True)
         yield [computed for computed, _ in pairs], [wanted for _, wanted in pairs]
-        X_new = rng.uniform(0.0, 10.0, size=(9, 1))
-        mean, _, covariance, _ = door.toeplitz_predict_gp(*there, cupy.asarray(X_new), full=True, **options)
-        yield (mean, covariance), oracle.predict_gp(batch, X, y, noise, X_new)[:2]
+        arguments = (*there, cupy.asarray(X_new))
+        mean, _, covariance, _ = door.toeplitz_predict_gp(*arguments, full=True, **bases, **bases_new, **options)
+        yield (mean, covariance), oracle.predict_gp(batch, X, y, noise, X_new, **here, **new)[:2]
+    X, y = np.arange(40.0)[:, None], rng.normal(size=40)
+    there = (np.array([0, 1]), *map(cupy.asarray, (np.ones(1), [[0.1]], [[0.2]], X, y, np.zeros((1, 1)), X[:8])))
+    mean, variance, _, _ = door.toeplitz_predict_gp(*there, full=False, **options)
+    yield (mean, 1.0 + variance), (y[None, :8], np.ones((1, 8)))  # beside k(0) = 1
 
 
 def predictions(rng: np.random.Generator) -> Pairs:
