@@ -117,7 +117,7 @@ def map_kernel(
             gradients = [gradient + xi for gradient, xi in zip(gradients, points, strict=True)]
         return list(zip(values.tolist(), gradients, strict=True))
 
-    ends = maximise_in_lockstep(evaluate, [s.xi for s in begun], max_evaluations=steps, tolerance=1e-8)
+    ends = maximise_in_lockstep(evaluate, [s.xi for s in begun], max_evaluations=steps, tolerance=1e-8, memory=40)
     summits = [Summit(s.size, e.x, e.value) for s, e in zip(begun, ends, strict=True) if e is not None]
     if not summits:
         raise ValueError("y: no start has a finite likelihood")

@@ -6,7 +6,7 @@ component less with one added. Every likelihood is counted by the `Target`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -21,10 +21,14 @@ from .target import GRADIENT_COST, Target
 # Ascents: evaluations of each, at least, as planned from draws, and at most
 _FEWEST_STEPS, _USUAL_STEPS, _MOST_STEPS = 6, 30, 60
 _TOLERANCE = 1e-6
+# Steps that an ascent learns the curvature from: nearly all. With SciPy's ten the modes of the CO2 record in 16
+# coordinates were 14 nats lower (mean of six splits)
+_MEMORY = 40
 # Share of the budget for modes kept for curvatures; with many coordinates ascents need the more, and are the longer
 _RESERVE, _RESERVE_OF_MANY, _MANY = 0.5, 0.3, 12
-# Share of the ascents' budget for starts from draws; the rest is for starts from modes
-_FIRST_WAVE = 0.3
+# Share of the ascents' budget for starts from draws and sines, of many coordinates the lesser; the rest is for starts
+# from modes
+_FIRST_WAVE, _FIRST_WAVE_OF_MANY = 0.5, 0.3
 # Step in ξ, where one unit is a prior standard deviation, for differences of gradients
 _DIFFERENCE = 1e-4
 # Curvatures below this are taken for it: a posterior is hardly wider than the prior, whose curvature is 1
@@ -51,20 +55,22 @@ class Mode(NamedTuple):
 
 
 def find_modes(target: Target, draws: list[Summit], budget: int, rng: np.random.Generator) -> list[Mode]:
-    """Modes of all sizes, best first, from the best draws and then from modes of one component less.
+    """Modes of all sizes, best first, from sines, from draws given best first, and from modes of one component less.
 
     Most of the budget is for ascents, and curvatures have what these leave.
     """
     end = target.cost + budget
-    draws = sorted([*draws, *spectral_starts(target)], key=lambda draw: -draw.log_posterior)
-    sizes = sorted({draw.size for draw in draws})
-    rounds = max((sum(d.size == n for d in draws) for n in sizes), default=0)
-    by_size = [[d for d in draws if d.size == n] for n in sizes]
+    # sines first: they rise from far below to where no draw has been
+    starts = [*spectral_starts(target), *draws]
+    sizes = sorted({start.size for start in starts})
+    rounds = max((sum(s.size == n for s in starts) for n in sizes), default=0)
+    by_size = [[s for s in starts if s.size == n] for n in sizes]
     in_turn = [own[k] for k in range(rounds) for own in by_size if k < len(own)]  # the best of each size, then the next
     curvatures = sum(curvature_cost(target.latent_map.dimension(n)) for n in sizes)
     many = target.latent_map.dimension(sizes[-1]) > _MANY
-    reserve = min(curvatures, int((_RESERVE_OF_MANY if many else _RESERVE) * budget))
-    first = max(int(_FIRST_WAVE * (budget - reserve)), min(GRADIENT_COST * _FEWEST_STEPS, budget))
+    kept, wave = (_RESERVE_OF_MANY, _FIRST_WAVE_OF_MANY) if many else (_RESERVE, _FIRST_WAVE)
+    reserve = min(curvatures, int(kept * budget))
+    first = max(int(wave * (budget - reserve)), min(GRADIENT_COST * _FEWEST_STEPS, budget))
     summits = ascend(target, in_turn[: max(first // (GRADIENT_COST * _USUAL_STEPS), len(sizes))], first)
     best = {n: max((s for s in summits if s.size == n), key=lambda s: s.rank) for n in {s.size for s in summits}}
     for k, n in enumerate(sizes):  # each from the best of one component less, which may have grown itself
@@ -92,7 +98,8 @@ def ascend(target: Target, starts: list[Summit], budget: int) -> list[Summit]:
         values, gradients = target.log_posteriors(latent)
         return list(zip(values.tolist(), gradients, strict=True))
 
-    ends = maximise_in_lockstep(evaluate, [s.xi for s in starts], max_evaluations=steps, tolerance=_TOLERANCE)
+    options: dict[str, Any] = {"max_evaluations": steps, "tolerance": _TOLERANCE, "memory": _MEMORY}
+    ends = maximise_in_lockstep(evaluate, [s.xi for s in starts], **options)
     return [Summit(s.size, end.x, end.value) for s, end in zip(starts, ends, strict=True) if end is not None]
 
 
