@@ -14,6 +14,7 @@ few hundred draws. They are for adapting; the evidence comes from draws made whe
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -107,13 +108,15 @@ class Adaptation:
         p = self.target.prior.size_probabilities
         return float(special.logsumexp([mode.log_mass + math.log(p[mode.size - 1]) for mode in self._summits]))
 
-    def design(self, count: int) -> None:
-        """Evaluate `count` draws from the prior."""
+    def design(self, count: int, affordable: Callable[[], int] | None = None) -> None:
+        """Evaluate `count` draws from the prior, or as many as are `affordable`: asked after 1, 2, 4, ... of them."""
         drawn = PriorMeasure(self.target.prior).candidates(count, self.rng)
-        values = self.target.values(drawn.mixtures)
+        values = self.target.values(drawn.mixtures[: count if affordable is None else 1])
+        while affordable is not None and (more := min(count, 2 * len(values), affordable())) > len(values):
+            values = np.append(values, self.target.values(drawn.mixtures[len(values) : more]))
         found = summits_at(drawn.latent, values)
         self._best_draws = sorted(found, key=lambda draw: -draw.log_posterior)
-        self.sample = Sample(drawn.mixtures, values, (self.proposal,), (count,))
+        self.sample = Sample(drawn.mixtures[: len(values)], values, (self.proposal,), (len(values),))
 
     @single_threaded_blas()
     def ascend(self, budget: int) -> None:

@@ -133,10 +133,10 @@ class SamplingRun:
     def steps(self, limits: Limits, acquisition: str) -> Iterator[HistoryRow]:
         """Spend the budget, a history row at a time; the iteration can end after any of them."""
         design = limits.initial if limits.budget is None else min(limits.initial, max(1, int(_DESIGN * limits.budget)))
-        self.adaptation.design(design)
+        self.adaptation.design(design, None if limits.seconds is None else lambda: int(_DESIGN * self._planned(limits)))
         yield self._adapted()
         effective = effective_size(self.known.sample.log_likelihoods)
-        if effective < _HITS * design:
+        if effective < _HITS * len(self.known.sample.log_likelihoods):
             yield from self._settling(limits, effective)
         first, draws = self._left(limits), self._replicates(limits)
         while True:

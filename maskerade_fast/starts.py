@@ -101,8 +101,8 @@ def grown_start(target: Target, summit: Summit, rng: np.random.Generator) -> Sum
 
 
 def summits_at(latent: Latent, log_likelihoods: Array) -> list[Summit]:
-    """Evaluated points as places to climb from, those of finite likelihood."""
-    found = zip(latent.sizes, latent.points(), log_likelihoods, strict=True)
+    """Points as places to climb from, those of finite likelihood; the first ones, if there are fewer likelihoods."""
+    found = zip(latent.sizes, latent.points(), log_likelihoods, strict=False)
     return [Summit(int(n), xi, float(v) - 0.5 * float(xi @ xi)) for n, xi, v in found if np.isfinite(v)]
 
 

@@ -120,6 +120,27 @@ def test_interrupt_keeps_what_was_evaluated() -> None:
     assert np.isfinite(post.predict(waves()[0][:3]).mean).all()
 
 
+def test_a_time_budget_holds_where_likelihoods_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first draws tell how slow: a hundred of them at once would take twelve seconds."""
+    import time
+
+    from maskerade_fast import target
+
+    likelihood = target.log_likelihood
+
+    def slow(g: mf.GMMBatch, *args: Any, **options: Any) -> Any:
+        time.sleep(0.12 * len(g) * (target.GRADIENT_COST if options["grad"] else 1))
+        return likelihood(g, *args, **options)
+
+    monkeypatch.setattr(target, "log_likelihood", slow)
+    start = time.perf_counter()
+    limited = fit(budget=None, time_budget=3.0)
+    assert time.perf_counter() - start < 5.0
+    assert 10 <= limited.history[-1].cost <= 40
+    first = limited.history[0]
+    assert first.cost <= 4
+
+
 def test_time_budget() -> None:
     post = fit(budget=None, time_budget=4.0)
     assert post.history[-2].seconds < 4.5
