@@ -75,12 +75,16 @@ class Table:
     runs: Callable[[Options], Iterator[Run]]
 
 
+def _of_rows(o: Options) -> dict[str, Any]:
+    """Settings for rows of several inputs, by mode."""
+    if o.mode == "default":
+        return {"components": 2, "budget": o.budget or 2500}
+    return {"components": 5, "budget": o.budget or 500, "batch_size": 10}
+
+
 def uci(o: Options) -> Iterator[Run]:
     """Four sets, a tenth of the rows held out at random; the MAP kernel beside the default."""
-    settings: dict[str, Any] = {
-        "default": {"components": 2, "budget": o.budget or 2500},
-        "paper": {"components": 5, "budget": o.budget or 500, "batch_size": 10},
-    }[o.mode]
+    settings = _of_rows(o)
     for name in o.chosen(UCI_SETS):
         for number in numbers(o, UCI_TABLE):
             yield from ours_and_map(o, name, number, random_tenth, settings, cap=120.0, map_too=o.mode == "default")
@@ -111,10 +115,7 @@ def solar(o: Options) -> Iterator[Run]:
 
 def bank(o: Options) -> Iterator[Run]:
     """Three times five folds of two sets, as in BaNK's protocol."""
-    settings: dict[str, Any] = {
-        "default": {"components": 2, "budget": o.budget or 2500},
-        "paper": {"components": 5, "budget": o.budget or 500, "batch_size": 10},
-    }[o.mode]
+    settings = _of_rows(o)
     for name in o.chosen(BANK_SETS):
         for number in numbers(o, BANK_TABLE):
             yield from ours_and_map(o, name, number, fold, settings, cap=120.0)
