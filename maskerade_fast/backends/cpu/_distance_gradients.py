@@ -20,7 +20,7 @@ from ._math import exp_neg, fma
 def add_gradients(
     start: int, stop: int, cotangent: Array, mass_correction: bool, offsets: Array, weights: Array,
     points: Array, data: Array, n_reflect: int, bandwidth: float, atoms: Array, widths: Array,
-    starts: Array, order: Array, data_b: Array, g_weights: Array, g_points: Array,
+    starts: Array, lane: Array, data_b: Array, g_weights: Array, g_points: Array,
 ) -> None:  # fmt: skip
     """Gradients of the mixtures [start, stop) of a."""
     n_b = cotangent.shape[1]
@@ -33,9 +33,10 @@ def add_gradients(
         for window in range(len(starts) - 1):
             first, last = starts[window], starts[window + 1]
             n_lanes = min(WINDOW, n_b - window * WINDOW)
+            for c in range(n_lanes):
+                pull[lane[window, c]] = cotangent[a, window * WINDOW + c]
             for l in range(n_lanes):
-                g = cotangent[a, order[window, l]]
-                pull[l] = g
+                g = pull[l]
                 sum_pull += g
                 sum_moment += g * (data[a, 2] - data_b[window, 2, l])
                 sum_mass += g * (data[a, 1] - data_b[window, 1, l])

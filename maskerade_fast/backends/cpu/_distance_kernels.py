@@ -9,6 +9,7 @@ keep loops from being vectorised.
 from __future__ import annotations
 
 from math import sqrt
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -17,140 +18,165 @@ from ..._checks import Array
 from ._math import exp_neg, fma
 
 WINDOW = 256  # long enough to hide the start of a loop; one level of D = 5 takes 22 kB of the 32 kB of L1
-ROWS = 128  # mixtures of a in a tile of pairs: 128 x 256 stay in the 512 kB of L2
+ROWS = 64  # mixtures of a in a tile of pairs: its 135 kB stay in the L2 cache, and malloc hands them out again unmapped
 LEADING = WINDOW + 8  # row length of a tile: no power of two, or its columns would share cache sets
 VECTOR = 4  # levels are padded to this many lanes, so that the vectorised loops leave no remainder
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _energy(
-    atoms: Array, widths: Array, first: int, last: int, points: Array, weights: Array, begin: int, end: int,
-    total: Array, r2: Array,
+def fill_lanes(
+    offsets: Array, weights: Array, points: Array, data: Array, atoms: Array, widths: Array, starts: Array,
+    lane: Array, data_b: Array,
 ) -> None:  # fmt: skip
-    """total[l] += w_i w_l ||p_i - p_l|| over levels and components [begin, end); `r2` comes and goes as 0.
+    """The fields of `Lanes` but `starts`, which come in as zeros."""
+    n_mixtures = len(offsets) - 1
+    for window in range(len(lane)):
+        begin, end = window * WINDOW, min((window + 1) * WINDOW, n_mixtures)
+        first = starts[window]
+        larger = np.zeros(starts[window + 1] - first + 1, dtype=np.int64)  # mixtures with more components than k
+        for b in range(begin, end):
+            for k in range(offsets[b + 1] - offsets[b]):
+                larger[k] += 1
+        for k in range(len(larger) - 1):
+            widths[first + k] = -(-larger[k] // VECTOR) * VECTOR
+        for b in range(begin, end):
+            size = offsets[b + 1] - offsets[b]
+            l = larger[size]  # mixtures of a size in their order
+            larger[size] += 1
+            lane[window, b - begin] = l
+            for f in range(data.shape[1]):
+                data_b[window, f, l] = data[b, f]
+            for k in range(size):
+                atoms[first + k, 0, l] = weights[offsets[b] + k]
+                for p in range(points.shape[1]):
+                    atoms[first + k, 1 + p, l] = points[offsets[b] + k, p]
 
-    The last 2, 4 or 6 coordinates are added on the way to the root, the rest in blocks of 4 through `r2`. The
-    loops are in one function since each call with arrays costs reference counts, 25 ns against 1 ns a root.
-    """
-    n = points.shape[1]
-    tail = n if n <= 6 else 4 + n % 4
-    for level in range(first, last):
-        width = widths[level]
-        for i in range(begin, end):
-            for p in range(0, n - tail, 4):
-                x0, x1, x2, x3 = points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3]
-                for l in range(width):
-                    d0 = x0 - atoms[level, p + 1, l]
-                    d1 = x1 - atoms[level, p + 2, l]
-                    d2 = x2 - atoms[level, p + 3, l]
-                    d3 = x3 - atoms[level, p + 4, l]
-                    r2[l] = fma(d3, d3, fma(d2, d2, fma(d1, d1, fma(d0, d0, r2[l]))))
-            w, x0, x1 = weights[i], points[i, n - 2], points[i, n - 1]
-            if tail == 2:
-                for l in range(width):
-                    d0 = x0 - atoms[level, n - 1, l]
-                    d1 = x1 - atoms[level, n, l]
-                    r = sqrt(fma(d1, d1, fma(d0, d0, r2[l])))
-                    total[l] = fma(w * atoms[level, 0, l], r, total[l])
-            elif tail == 4:
-                x2, x3 = points[i, n - 4], points[i, n - 3]
-                for l in range(width):
-                    d0 = x0 - atoms[level, n - 1, l]
-                    d1 = x1 - atoms[level, n, l]
-                    d2 = x2 - atoms[level, n - 3, l]
-                    d3 = x3 - atoms[level, n - 2, l]
-                    r = sqrt(fma(d1, d1, fma(d0, d0, fma(d3, d3, fma(d2, d2, r2[l])))))
-                    total[l] = fma(w * atoms[level, 0, l], r, total[l])
-                    r2[l] = 0.0
-            else:
-                x2, x3, x4, x5 = points[i, n - 4], points[i, n - 3], points[i, n - 6], points[i, n - 5]
-                for l in range(width):
-                    d0 = x0 - atoms[level, n - 1, l]
-                    d1 = x1 - atoms[level, n, l]
-                    d2 = x2 - atoms[level, n - 3, l]
-                    d3 = x3 - atoms[level, n - 2, l]
-                    d4 = x4 - atoms[level, n - 5, l]
-                    d5 = x5 - atoms[level, n - 4, l]
-                    s = fma(d3, d3, fma(d2, d2, fma(d5, d5, fma(d4, d4, r2[l]))))
-                    total[l] = fma(w * atoms[level, 0, l], sqrt(fma(d1, d1, fma(d0, d0, s))), total[l])
-                    r2[l] = 0.0
+
+@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+def _squares(s: float, x: tuple[float, ...], sign: float, flat: Array, q: Any, l: Any) -> float:
+    """s + the squares of x - sign q, where lane l of the first coordinate is ``flat[q + l]``."""
+    for k in range(len(x)):
+        d = x[k] - sign * flat[q + np.uint64(k * WINDOW) + l]
+        s = fma(d, d, s)
+    return s
+
+
+@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+def _add_roots(
+    mean: tuple[float, ...], scale: tuple[float, ...], reflect: bool, w: float, flat: Array, q: Any, width: Any, r: int,
+    totals: Array,
+) -> None:  # fmt: skip
+    """totals[r, l] += w w_l times a distance, of both images the mean; two chains have half the latency of one."""
+    q_mean, q_scale = q + np.uint64(WINDOW), q + np.uint64(WINDOW * (1 + len(mean)))
+    if reflect:
+        for l in range(width):
+            s = _squares(0.0, scale, 1.0, flat, q_scale, l)
+            distances = sqrt(_squares(s, mean, 1.0, flat, q_mean, l)) + sqrt(_squares(s, mean, -1.0, flat, q_mean, l))
+            totals[r, l] = fma(0.5 * w * flat[q + l], distances, totals[r, l])
+    else:
+        for l in range(width):
+            s = _squares(0.0, mean, 1.0, flat, q_mean, l) + _squares(0.0, scale, 1.0, flat, q_scale, l)
+            totals[r, l] = fma(w * flat[q + l], sqrt(s), totals[r, l])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _reflected_energy(
-    atoms: Array, widths: Array, first: int, last: int, points: Array, weights: Array, begin: int, end: int,
-    n_reflect: int, total: Array, r2: Array, mirrored: Array,
+def _energy(
+    atoms: Array, widths: Array, first: int, last: int, offsets: Array, weights: Array, points: Array, base: int,
+    n_rows: int, reflect: bool, totals: Array,
 ) -> None:  # fmt: skip
-    """As `_energy`, with half the mass of each component at its mirror image in the first coordinates.
+    """totals[r, l] += w_i w_l ||p_i - p_l|| for all levels and components of the rows, D <= 5.
 
-    Mirroring both ends of a distance changes nothing, so that two of the four distances remain.
+    All coordinates stay in registers on the way to the root. With `reflect`, half the mass of each component is at
+    its mirror image; mirroring both ends of a distance changes nothing, so that two of the four distances remain.
     """
     n = points.shape[1]
+    flat = atoms.reshape(-1)  # with distances between rows that LLVM knows, one check for overlap is left of n
     for level in range(first, last):
-        width = widths[level]
-        for i in range(begin, end):
-            p = n_reflect
-            while p < n - 1:  # by twos as far as they go; the last one starts `mirrored`
-                step = 2 if p < n - 2 else 1
-                x0, x1 = points[i, p], points[i, p + 1]
-                if step == 2:
+        width = np.uint64(widths[level])  # and with unsigned indices none for those below 0
+        q = np.uint64(level * (1 + n) * WINDOW)
+        for r in range(n_rows):
+            for i in range(offsets[base + r], offsets[base + r + 1]):
+                w, x0, x1 = weights[i], points[i, 0], points[i, 1]
+                if n == 2:
+                    _add_roots((x0,), (x1,), reflect, w, flat, q, width, r, totals)
+                    continue
+                x2, x3 = points[i, 2], points[i, 3]
+                if n == 4:
+                    _add_roots((x0, x1), (x2, x3), reflect, w, flat, q, width, r, totals)
+                    continue
+                x4, x5 = points[i, 4], points[i, 5]
+                if n == 6:
+                    _add_roots((x0, x1, x2), (x3, x4, x5), reflect, w, flat, q, width, r, totals)
+                    continue
+                x6, x7 = points[i, 6], points[i, 7]
+                if n == 8:
+                    _add_roots((x0, x1, x2, x3), (x4, x5, x6, x7), reflect, w, flat, q, width, r, totals)
+                    continue
+                scale = (x5, x6, x7, points[i, 8], points[i, 9])
+                _add_roots((x0, x1, x2, x3, x4), scale, reflect, w, flat, q, width, r, totals)
+
+
+@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+def _add_squares(
+    sign: float, points: Array, i: int, begin: int, end: int, flat: Array, q: Any, width: Any, r2: Array
+) -> None:
+    """`_squares` of the coordinates [begin, end) on top of `r2`, by fours as far as they go."""
+    for p in range(begin, end - 3, 4):
+        x = (points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3])
+        for l in range(width):
+            r2[l] = _squares(r2[l], x, sign, flat, q + np.uint64(WINDOW * (1 + p)), l)
+    for p in range(end - (end - begin) % 4, end):
+        x0 = points[i, p]
+        for l in range(width):
+            r2[l] = _squares(r2[l], (x0,), sign, flat, q + np.uint64(WINDOW * (1 + p)), l)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _long_energy(
+    atoms: Array, widths: Array, first: int, last: int, offsets: Array, weights: Array, points: Array, base: int,
+    n_rows: int, reflect: bool, totals: Array, r2: Array, mirrored: Array,
+) -> None:  # fmt: skip
+    """As `_energy` for any D, its squares kept in `r2` and `mirrored`."""
+    n = points.shape[1]
+    flat = atoms.reshape(-1)
+    for level in range(first, last):
+        width = np.uint64(widths[level])
+        q = np.uint64(level * (1 + n) * WINDOW)
+        for r in range(n_rows):
+            for i in range(offsets[base + r], offsets[base + r + 1]):
+                w = weights[i]
+                r2[:] = 0.0
+                _add_squares(1.0, points, i, n // 2, n, flat, q, width, r2)
+                if reflect:
+                    mirrored[:] = r2
+                    _add_squares(-1.0, points, i, 0, n // 2, flat, q, width, mirrored)
+                _add_squares(1.0, points, i, 0, n // 2, flat, q, width, r2)
+                if reflect:
                     for l in range(width):
-                        d0 = x0 - atoms[level, p + 1, l]
-                        d1 = x1 - atoms[level, p + 2, l]
-                        r2[l] = fma(d1, d1, fma(d0, d0, r2[l]))
+                        distances = sqrt(r2[l]) + sqrt(mirrored[l])
+                        totals[r, l] = fma(0.5 * w * flat[q + l], distances, totals[r, l])
                 else:
                     for l in range(width):
-                        d0 = x0 - atoms[level, p + 1, l]
-                        r2[l] = fma(d0, d0, r2[l])
-                p += step
-            x0 = points[i, n - 1]
-            for l in range(width):
-                d0 = x0 - atoms[level, n, l]
-                s = fma(d0, d0, r2[l])
-                r2[l] = s
-                mirrored[l] = s
-            p = 0
-            while p < n_reflect - 1:  # likewise; the last one goes with the roots
-                step = 2 if p < n_reflect - 2 else 1
-                x0, x1 = points[i, p], points[i, p + 1]
-                if step == 2:
-                    for l in range(width):
-                        q0, q1 = atoms[level, p + 1, l], atoms[level, p + 2, l]
-                        d0, d1, e0, e1 = x0 - q0, x1 - q1, x0 + q0, x1 + q1
-                        r2[l] = fma(d1, d1, fma(d0, d0, r2[l]))
-                        mirrored[l] = fma(e1, e1, fma(e0, e0, mirrored[l]))
-                else:
-                    for l in range(width):
-                        d0 = x0 - atoms[level, p + 1, l]
-                        e0 = x0 + atoms[level, p + 1, l]
-                        r2[l] = fma(d0, d0, r2[l])
-                        mirrored[l] = fma(e0, e0, mirrored[l])
-                p += step
-            x0, half = points[i, n_reflect - 1], 0.5 * weights[i]
-            for l in range(width):
-                d0 = x0 - atoms[level, n_reflect, l]
-                e0 = x0 + atoms[level, n_reflect, l]
-                r = sqrt(fma(d0, d0, r2[l])) + sqrt(fma(e0, e0, mirrored[l]))
-                total[l] = fma(half * atoms[level, 0, l], r, total[l])
-                r2[l] = 0.0
+                        totals[r, l] = fma(w * flat[q + l], sqrt(r2[l]), totals[r, l])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _gaussian(
-    atoms: Array, widths: Array, first: int, last: int, points: Array, weights: Array, begin: int, end: int,
-    n_reflect: int, bandwidth: float, total: Array, u: Array, v: Array,
+    atoms: Array, widths: Array, first: int, last: int, offsets: Array, weights: Array, points: Array, base: int,
+    n_rows: int, n_reflect: int, bandwidth: float, totals: Array, u: Array, v: Array,
 ) -> None:  # fmt: skip
-    """total[l] -= 2 w_i w_l <N(p_i), N(p_l)> over levels and over components [begin, end)."""
+    """totals[r, l] -= 2 w_i w_l <N(p_i), N(p_l)> for all levels and components of the rows."""
     signs = 2 if n_reflect > 0 else 1
     for level in range(first, last):
         width = widths[level]
-        for i in range(begin, end):
-            for k in range(signs):
-                _overlap(atoms, level, width, points, i, bandwidth * bandwidth, 1.0 - 2.0 * k, u, v)
-                w = -2.0 / signs * weights[i]
-                for l in range(width):
-                    total[l] = fma(w * atoms[level, 0, l], sqrt(u[l]) * exp_neg(v[l]), total[l])
-                    u[l] = 0.0
+        for r in range(n_rows):
+            for i in range(offsets[base + r], offsets[base + r + 1]):
+                for k in range(signs):
+                    _overlap(atoms, level, width, points, i, bandwidth * bandwidth, 1.0 - 2.0 * k, u, v)
+                    w = -2.0 / signs * weights[i]
+                    for l in range(width):
+                        totals[r, l] = fma(w * atoms[level, 0, l], sqrt(u[l]) * exp_neg(v[l]), totals[r, l])
+                        u[l] = 0.0
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -176,24 +202,33 @@ def _overlap(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def cross(
-    atoms: Array, widths: Array, first: int, last: int, offsets: Array, weights: Array, points: Array,
-    a: int, n_reflect: int, bandwidth: float, total: Array, u: Array, v: Array,
+def fill_tile(
+    atoms: Array, widths: Array, first: int, last: int, data_b: Array, window: int, offsets: Array, weights: Array,
+    points: Array, data: Array, base: int, n_rows: int, n_reflect: int, bandwidth: float, power: int,
+    outputscale: float, rate: float, totals: Array, u: Array, v: Array,
 ) -> None:  # fmt: skip
-    """total[l] = c(a, b_l) for one mixture a and one window; `u` and `v` are scratch, `u` zeros."""
-    for l in range(widths[first]):
-        total[l] = 0.0
-    begin, end = offsets[a], offsets[a + 1]
+    """totals[r, l] = distance or covariance of the mixtures base + r and those of one window.
+
+    Levels are outermost, so that one stays in the L1 cache for all rows. `u` and `v` are scratch, `u` zeros.
+    """
+    width = widths[first]
+    for r in range(n_rows):
+        for l in range(width):
+            totals[r, l] = 0.0
+    side = (atoms, widths, first, last, offsets, weights, points, base, n_rows)
     if bandwidth > 0.0:
-        _gaussian(atoms, widths, first, last, points, weights, begin, end, n_reflect, bandwidth, total, u, v)
-    elif n_reflect > 0:
-        _reflected_energy(atoms, widths, first, last, points, weights, begin, end, n_reflect, total, u, v)
+        _gaussian(*side, n_reflect, bandwidth, totals, u, v)
+    elif points.shape[1] <= 10:
+        _energy(*side, n_reflect > 0, totals)
     else:
-        _energy(atoms, widths, first, last, points, weights, begin, end, total, u)
+        _long_energy(*side, n_reflect > 0, totals, u, v)
+    for r in range(n_rows):
+        _finish(data, base + r, data_b, window, width, totals[r])
+        covariance(power, outputscale, rate, width, totals[r])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def finish(data_a: Array, i_a: int, data_b: Array, window: int, width: int, total: Array) -> None:
+def _finish(data_a: Array, i_a: int, data_b: Array, window: int, width: int, total: Array) -> None:
     """Turn c(a, b) in `total` into the distance; `data_a`: self term, mass, moment, features of a."""
     self_a, mass_a, moment_a = data_a[i_a, 0], data_a[i_a, 1], data_a[i_a, 2]
     for l in range(width):
@@ -221,49 +256,47 @@ def covariance(power: int, outputscale: float, rate: float, width: int, values: 
 def fill_pairs(
     start: int, stop: int, symmetric: bool, power: int, outputscale: float, rate: float, offsets: Array,
     weights: Array, points: Array, data: Array, n_reflect: int, bandwidth: float, atoms: Array,
-    widths: Array, starts: Array, order: Array, data_b: Array, out: Array,
+    widths: Array, starts: Array, lane: Array, data_b: Array, out: Array,
 ) -> None:  # fmt: skip
     """Tiles [start, stop) of `out`: ROWS mixtures of a by one window of b."""
     n_a, n_b = out.shape
-    tile = np.empty((ROWS, LEADING))
-    u, v, total = np.zeros(WINDOW), np.empty(WINDOW), np.empty(WINDOW)
+    totals, u, v = np.empty((ROWS, LEADING)), np.zeros(WINDOW), np.empty(WINDOW)
     for t in range(start, stop):
-        row, window = t // len(order), t % len(order)
+        row, window = t // len(lane), t % len(lane)
         base_a, base_b = row * ROWS, window * WINDOW
         if symmetric and base_a >= base_b + WINDOW:
             continue
         first, last = starts[window], starts[window + 1]
         n_lanes = min(WINDOW, n_b - base_b)
         n_rows = min(ROWS, n_a - base_a)
-        for r in range(n_rows):
-            cross(
-                atoms, widths, first, last, offsets, weights, points, base_a + r, n_reflect, bandwidth, total, u, v,
-            )  # fmt: skip
-            finish(data, base_a + r, data_b, window, widths[first], total)
-            covariance(power, outputscale, rate, widths[first], total)
-            if not symmetric:
-                for l in range(n_lanes):
-                    out[base_a + r, order[window, l]] = total[l]
-            else:
-                for l in range(n_lanes):
-                    tile[r, order[window, l] - base_b] = total[l]
+        fill_tile(
+            atoms, widths, first, last, data_b, window, offsets, weights, points, data, base_a, n_rows, n_reflect,
+            bandwidth, power, outputscale, rate, totals, u, v,
+        )  # fmt: skip
         if symmetric:
-            _mirror(tile, base_a, n_rows, base_b, n_lanes, 0.0 if power == 0 else outputscale, out)
+            _mirror(totals, lane, window, base_a, n_rows, n_lanes, 0.0 if power == 0 else outputscale, out)
+        else:
+            begin = np.uint64(base_b)
+            for r in range(n_rows):
+                for c in range(np.uint64(n_lanes)):
+                    out[base_a + r, begin + c] = totals[r, np.uint64(lane[window, c])]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _mirror(
-    tile: Array, base_a: int, n_rows: int, base_b: int, n_columns: int, diagonal: float, out: Array,
+    totals: Array, lane: Array, window: int, base_a: int, n_rows: int, n_columns: int, diagonal: float, out: Array,
 ) -> None:  # fmt: skip
     """Write the part of a tile above the diagonal of the symmetric `out`, its transpose and the diagonal."""
+    base_b = window * WINDOW
     for r in range(n_rows):
         for c in range(max(0, base_a + r + 1 - base_b), n_columns):
-            out[base_a + r, base_b + c] = tile[r, c]
+            out[base_a + r, base_b + c] = totals[r, np.uint64(lane[window, c])]
         if base_b <= base_a + r < base_b + n_columns:
             out[base_a + r, base_a + r] = diagonal
     for c in range(n_columns):
+        l = np.uint64(lane[window, c])
         for r in range(min(n_rows, base_b + c - base_a)):
-            out[base_b + c, base_a + r] = tile[r, c]
+            out[base_b + c, base_a + r] = totals[r, l]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -271,7 +304,7 @@ def fill_self_terms(
     start: int, stop: int, offsets: Array, weights: Array, points: Array, n_reflect: int, bandwidth: float,
     mass_correction: bool, data: Array,
 ) -> None:  # fmt: skip
-    """c(a, a), mass and first moment; every sum in the order of `_cross`, so that they cancel exactly."""
+    """c(a, a), mass and first moment; every sum in the order of the tiles, so that they cancel exactly."""
     n = points.shape[1]
     n_dims = n // 2
     b2 = bandwidth * bandwidth
@@ -281,19 +314,17 @@ def fill_self_terms(
         for j in range(offsets[a], offsets[a + 1]):
             for i in range(offsets[a], offsets[a + 1]):
                 if bandwidth == 0.0:
-                    g = 0.0
-                    for p in range(n_reflect, n):
-                        d = points[i, p] - points[j, p]
-                        g = fma(d, d, g)
-                    mirrored = g
-                    for p in range(n_reflect):
-                        d = points[i, p] - points[j, p]
-                        g = fma(d, d, g)
-                        d = points[i, p] + points[j, p]
-                        mirrored = fma(d, d, mirrored)
                     if n_reflect > 0:
-                        total = fma(0.5 * weights[i] * weights[j], sqrt(g) + sqrt(mirrored), total)
+                        g = _chain(points, i, j, 1.0, n_dims, n, 0.0)
+                        same = _chain(points, i, j, 1.0, 0, n_dims, g)
+                        mirrored = _chain(points, i, j, -1.0, 0, n_dims, g)
+                        total = fma(0.5 * weights[i] * weights[j], sqrt(same) + sqrt(mirrored), total)
                     else:
+                        g = _chain(points, i, j, 1.0, n_dims, n, 0.0)
+                        if n <= 10:
+                            g += _chain(points, i, j, 1.0, 0, n_dims, 0.0)
+                        else:
+                            g = _chain(points, i, j, 1.0, 0, n_dims, g)
                         total = fma(weights[i] * weights[j], sqrt(g), total)
                 else:
                     for k in range(signs):
@@ -310,6 +341,15 @@ def fill_self_terms(
             if mass_correction:
                 moment = fma(weights[j], norm(points, j), moment)
         data[a, 0], data[a, 1], data[a, 2] = total, mass, moment
+
+
+@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+def _chain(points: Array, i: int, j: int, sign: float, begin: int, end: int, s: float) -> float:
+    """s + the squares of p_i - sign p_j in the coordinates [begin, end)."""
+    for p in range(begin, end):
+        d = points[i, p] - sign * points[j, p]
+        s = fma(d, d, s)
+    return s
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]

@@ -2,8 +2,8 @@
 
 docs/mathematics.md section 3.
 
-Nothing of size B_a x B_b is formed by the product with vectors: each mixture of a walks over the windows of b
-and adds one row of 256 covariances at a time.
+Nothing of size B_a x B_b is formed by the product with vectors: a few mixtures of a walk over the windows of b
+and add as many rows of 256 covariances at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from ..._checks import Array
-from ._distance_kernels import WINDOW, covariance, cross, finish
+from ._distance_kernels import LEADING, WINDOW, covariance, fill_tile
 from .distances import native, pairwise, run
 
 __all__ = ["covariance_from_distance", "hyperkernel", "hyperkernel_matvec"]
@@ -69,10 +69,8 @@ def hyperkernel_matvec(a: Any, b: Any, v: Array, *, outputscale: float, lengthsc
     if out.size == 0 or len(b) == 0:
         return out
     lanes = b.lanes
-    by_lane = np.zeros((len(lanes.order), v.shape[1], WINDOW))
-    flat = lanes.order.reshape(-1)[: len(b)]
-    position = np.arange(len(b))
-    by_lane[position // WINDOW, :, position % WINDOW] = v[flat]
+    by_lane = np.zeros((len(lanes.lane), v.shape[1], WINDOW))
+    by_lane[np.arange(len(b)) // WINDOW, :, lanes.lane.reshape(-1)[: len(b)]] = v
     vectors = native(by_lane, np.float64)
 
     def block(start: int, stop: int) -> None:
@@ -93,16 +91,17 @@ def _matvec(
     starts: Array, data_b: Array, vectors: Array, out: Array,
 ) -> None:  # fmt: skip
     """Rows [start, stop) of `out`; windows outermost, so that one stays in cache for the whole block."""
-    u, v, total = np.zeros(WINDOW), np.empty(WINDOW), np.empty(WINDOW)
+    n_rows = stop - start
+    totals, u, v = np.empty((n_rows, LEADING)), np.zeros(WINDOW), np.empty(WINDOW)
     for window in range(len(starts) - 1):
         first, last = starts[window], starts[window + 1]
-        width = widths[first]
-        for a in range(start, stop):
-            cross(atoms, widths, first, last, offsets, weights, points, a, n_reflect, bandwidth, total, u, v)
-            finish(data, a, data_b, window, width, total)
-            covariance(power, outputscale, rate, width, total)
+        fill_tile(
+            atoms, widths, first, last, data_b, window, offsets, weights, points, data, start, n_rows, n_reflect,
+            bandwidth, power, outputscale, rate, totals, u, v,
+        )  # fmt: skip
+        for r in range(n_rows):
             for k in range(vectors.shape[1]):
-                out[a, k] += _dot(vectors, window, k, width, total)
+                out[start + r, k] += _dot(vectors, window, k, widths[first], totals[r])
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
