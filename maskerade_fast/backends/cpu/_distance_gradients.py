@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from ..._checks import Array
-from ._distance_kernels import WINDOW, norm
+from ._distance_kernels import WINDOW, norm, squares
 from ._math import exp_neg, fma
 
 
@@ -70,56 +70,63 @@ def _energy_vjp(
     """Add sum_l pull_l w_l d||p_i - p_l|| over levels to components [begin, end); `r2` comes and goes as 0.
 
     Coordinates go in blocks of 4; the last two, if they are left over, with the root. Where atoms meet, 0/0 = 0.
-    `sign` is -1 for the coordinates that are mirrored.
+    `sign` is -1 for the coordinates that are mirrored: those of p_i are, in place of all p_l.
     """
     n = points.shape[1]
     signs = 2 if n_reflect > 0 else 1
+    flat = atoms.reshape(-1)
     for level in range(first, last):
-        width = widths[level]
+        width = np.uint64(widths[level])
+        q = np.uint64(level * (1 + n) * WINDOW)
+        q0, q1 = q + np.uint64((n - 1) * WINDOW), q + np.uint64(n * WINDOW)
         for i in range(begin, end):
             for k in range(signs):
                 for p in range(n_reflect):
                     sign[p] = 1.0 - 2.0 * k
                 for p in range(0, n - 3, 4):
-                    x0, x1, x2, x3 = points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3]
-                    c0, c1, c2, c3 = sign[p], sign[p + 1], sign[p + 2], sign[p + 3]
+                    x0, x1 = sign[p] * points[i, p], sign[p + 1] * points[i, p + 1]
+                    x2, x3 = sign[p + 2] * points[i, p + 2], sign[p + 3] * points[i, p + 3]
+                    block = q + np.uint64((p + 1) * WINDOW)
                     for l in range(width):
-                        d0 = x0 - c0 * atoms[level, p + 1, l]
-                        d1 = x1 - c1 * atoms[level, p + 2, l]
-                        d2 = x2 - c2 * atoms[level, p + 3, l]
-                        d3 = x3 - c3 * atoms[level, p + 4, l]
-                        r2[l] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3
-                x0, x1, c0, c1 = points[i, n - 2], points[i, n - 1], sign[n - 2], sign[n - 1]
-                rest = 1.0 if n % 4 == 2 else 0.0  # 0: the blocks of 4 have them already
+                        r2[l] = squares(r2[l], (x0, x1, x2, x3), 1.0, flat, block, l)
                 s, s0, s1 = 0.0, 0.0, 0.0
-                for l in range(width):
-                    d0 = rest * (x0 - c0 * atoms[level, n - 1, l])
-                    d1 = rest * (x1 - c1 * atoms[level, n, l])
-                    r = sqrt(r2[l] + d0 * d0 + d1 * d1)
-                    h = pull[l] * atoms[level, 0, l]
-                    c = h / r if r > 0.0 else 0.0
-                    s += h * r
-                    s0 += c * d0
-                    s1 += c * d1
-                    share[l] = c
-                    r2[l] = 0.0
+                if n % 4 == 2:
+                    x0, x1 = sign[n - 2] * points[i, n - 2], sign[n - 1] * points[i, n - 1]
+                    for l in range(width):
+                        d0, d1 = x0 - flat[q0 + l], x1 - flat[q1 + l]
+                        r = sqrt(fma(d1, d1, fma(d0, d0, r2[l])))
+                        h = pull[l] * flat[q + l]
+                        c = h / r if r > 0.0 else 0.0
+                        s += h * r
+                        s0 += c * d0
+                        s1 += c * d1
+                        share[l] = c
+                        r2[l] = 0.0
+                else:
+                    for l in range(width):
+                        r = sqrt(r2[l])
+                        h = pull[l] * flat[q + l]
+                        s += h * r
+                        share[l] = h / r if r > 0.0 else 0.0
+                        r2[l] = 0.0
                 w = weights[i] / signs
                 g_weights[i] += s / signs
-                g_points[i, n - 2] += w * s0
-                g_points[i, n - 1] += w * s1
+                g_points[i, n - 2] += w * sign[n - 2] * s0
+                g_points[i, n - 1] += w * sign[n - 1] * s1
                 for p in range(0, n - 3, 4):
-                    x0, x1, x2, x3 = points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3]
-                    c0, c1, c2, c3 = sign[p], sign[p + 1], sign[p + 2], sign[p + 3]
+                    x0, x1 = sign[p] * points[i, p], sign[p + 1] * points[i, p + 1]
+                    x2, x3 = sign[p + 2] * points[i, p + 2], sign[p + 3] * points[i, p + 3]
+                    block = q + np.uint64((p + 1) * WINDOW)
                     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
                     for l in range(width):
-                        s0 += share[l] * (x0 - c0 * atoms[level, p + 1, l])
-                        s1 += share[l] * (x1 - c1 * atoms[level, p + 2, l])
-                        s2 += share[l] * (x2 - c2 * atoms[level, p + 3, l])
-                        s3 += share[l] * (x3 - c3 * atoms[level, p + 4, l])
-                    g_points[i, p] += w * s0
-                    g_points[i, p + 1] += w * s1
-                    g_points[i, p + 2] += w * s2
-                    g_points[i, p + 3] += w * s3
+                        s0 += share[l] * (x0 - flat[block + l])
+                        s1 += share[l] * (x1 - flat[block + np.uint64(WINDOW) + l])
+                        s2 += share[l] * (x2 - flat[block + np.uint64(2 * WINDOW) + l])
+                        s3 += share[l] * (x3 - flat[block + np.uint64(3 * WINDOW) + l])
+                    g_points[i, p] += w * sign[p] * s0
+                    g_points[i, p + 1] += w * sign[p + 1] * s1
+                    g_points[i, p + 2] += w * sign[p + 2] * s2
+                    g_points[i, p + 3] += w * sign[p + 3] * s3
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]

@@ -1,9 +1,11 @@
 """Compiled loops of the pairwise distances; `distances.py` explains the layout, `Lanes` the arrays.
 
 Every sum is a chain of `fma` in a fixed order, so that vectors and remainders round alike; no fast-math.
-Functions that are called for every mixture and window hold all loops below that: a call with arrays costs
-25 ns of reference counts, a root 1 ns. ``error_model="numpy"`` drops a test for division by zero, which would
-keep loops from being vectorised.
+A call with arrays costs 25 ns of reference counts, a root 1 ns: functions that are called for every tile hold all
+loops below that. Those index a flat view of the atoms by unsigned numbers: LLVM then knows how far apart rows are, needs
+one check for overlap with the sums in place of one a coordinate, and none for indices below 0; in five dimensions
+that is a tenth of the time. ``error_model="numpy"`` drops a test for division by zero, which would keep loops from
+being vectorised.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from ..._checks import Array
 from ._math import exp_neg, fma
 
 WINDOW = 256  # long enough to hide the start of a loop; one level of D = 5 takes 22 kB of the 32 kB of L1
-ROWS = 64  # mixtures of a in a tile of pairs: its 135 kB stay in the L2 cache, and malloc hands them out again unmapped
+ROWS = 64  # mixtures of a in a tile of pairs, of 135 kB in the 512 kB of L2
 LEADING = WINDOW + 8  # row length of a tile: no power of two, or its columns would share cache sets
 VECTOR = 4  # levels are padded to this many lanes, so that the vectorised loops leave no remainder
 
@@ -28,7 +30,7 @@ def fill_lanes(
     offsets: Array, weights: Array, points: Array, data: Array, atoms: Array, widths: Array, starts: Array,
     lane: Array, data_b: Array,
 ) -> None:  # fmt: skip
-    """The fields of `Lanes` but `starts`, which come in as zeros."""
+    """Fill the arrays of `Lanes`, which come as zeros, given `starts`."""
     n_mixtures = len(offsets) - 1
     for window in range(len(lane)):
         begin, end = window * WINDOW, min((window + 1) * WINDOW, n_mixtures)
@@ -53,7 +55,7 @@ def fill_lanes(
 
 
 @njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
-def _squares(s: float, x: tuple[float, ...], sign: float, flat: Array, q: Any, l: Any) -> float:
+def squares(s: float, x: tuple[float, ...], sign: float, flat: Array, q: Any, l: Any) -> float:
     """s + the squares of x - sign q, where lane l of the first coordinate is ``flat[q + l]``."""
     for k in range(len(x)):
         d = x[k] - sign * flat[q + np.uint64(k * WINDOW) + l]
@@ -70,12 +72,12 @@ def _add_roots(
     q_mean, q_scale = q + np.uint64(WINDOW), q + np.uint64(WINDOW * (1 + len(mean)))
     if reflect:
         for l in range(width):
-            s = _squares(0.0, scale, 1.0, flat, q_scale, l)
-            distances = sqrt(_squares(s, mean, 1.0, flat, q_mean, l)) + sqrt(_squares(s, mean, -1.0, flat, q_mean, l))
+            s = squares(0.0, scale, 1.0, flat, q_scale, l)
+            distances = sqrt(squares(s, mean, 1.0, flat, q_mean, l)) + sqrt(squares(s, mean, -1.0, flat, q_mean, l))
             totals[r, l] = fma(0.5 * w * flat[q + l], distances, totals[r, l])
     else:
         for l in range(width):
-            s = _squares(0.0, mean, 1.0, flat, q_mean, l) + _squares(0.0, scale, 1.0, flat, q_scale, l)
+            s = squares(0.0, mean, 1.0, flat, q_mean, l) + squares(0.0, scale, 1.0, flat, q_scale, l)
             totals[r, l] = fma(w * flat[q + l], sqrt(s), totals[r, l])
 
 
@@ -90,9 +92,9 @@ def _energy(
     its mirror image; mirroring both ends of a distance changes nothing, so that two of the four distances remain.
     """
     n = points.shape[1]
-    flat = atoms.reshape(-1)  # with distances between rows that LLVM knows, one check for overlap is left of n
+    flat = atoms.reshape(-1)
     for level in range(first, last):
-        width = np.uint64(widths[level])  # and with unsigned indices none for those below 0
+        width = np.uint64(widths[level])
         q = np.uint64(level * (1 + n) * WINDOW)
         for r in range(n_rows):
             for i in range(offsets[base + r], offsets[base + r + 1]):
@@ -120,15 +122,15 @@ def _energy(
 def _add_squares(
     sign: float, points: Array, i: int, begin: int, end: int, flat: Array, q: Any, width: Any, r2: Array
 ) -> None:
-    """`_squares` of the coordinates [begin, end) on top of `r2`, by fours as far as they go."""
+    """`squares` of the coordinates [begin, end) on top of `r2`, by fours as far as they go."""
     for p in range(begin, end - 3, 4):
         x = (points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3])
         for l in range(width):
-            r2[l] = _squares(r2[l], x, sign, flat, q + np.uint64(WINDOW * (1 + p)), l)
+            r2[l] = squares(r2[l], x, sign, flat, q + np.uint64(WINDOW * (1 + p)), l)
     for p in range(end - (end - begin) % 4, end):
         x0 = points[i, p]
         for l in range(width):
-            r2[l] = _squares(r2[l], (x0,), sign, flat, q + np.uint64(WINDOW * (1 + p)), l)
+            r2[l] = squares(r2[l], (x0,), sign, flat, q + np.uint64(WINDOW * (1 + p)), l)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
