@@ -2,10 +2,10 @@
 
 Every sum is a chain of `fma` in a fixed order, so that vectors and remainders round alike; no fast-math.
 A call with arrays costs 25 ns of reference counts, a root 1 ns: functions that are called for every tile hold all
-loops below that. Those index a flat view of the atoms by unsigned numbers: LLVM then knows how far apart rows are, needs
-one check for overlap with the sums in place of one a coordinate, and none for indices below 0; in five dimensions
-that is a tenth of the time. ``error_model="numpy"`` drops a test for division by zero, which would keep loops from
-being vectorised.
+loops below that. Those index a flat view of the atoms by unsigned numbers, so that LLVM knows how far apart rows
+are: it needs one check for overlap with the sums, not one a coordinate, and none for indices below 0, which is a
+tenth of the time in five dimensions. ``error_model="numpy"`` drops a test for division by zero, which would keep
+loops from being vectorised.
 """
 
 from __future__ import annotations
