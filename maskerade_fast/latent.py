@@ -180,7 +180,10 @@ class LatentMap:
         values = np.empty(template.offsets[-1])
         table = np.zeros(at.is_component.shape)
         table[at.is_component] = mixtures.weights
-        values[at.stick[at.is_stick]] = self._stick_coordinates(table, at)[at.is_stick]
+        # summed from the end, so that small remainders keep their digits
+        later = np.zeros_like(table)
+        later[:, :-1] = np.cumsum(table[:, :0:-1], axis=1)[:, ::-1]
+        values[at.stick[at.is_stick]] = self._stick_coordinates(table, later, at.sticks_left)[at.is_stick]
         values[at.means] = self._mean_coordinates(mixtures.means)
         values[at.scales] = (_safe_log(mixtures.scales) - self.log_scale_mean) / self.log_scale_sd
         extra = at.extra
@@ -193,6 +196,33 @@ class LatentMap:
         if isinstance(self.mass, LogNormal):
             values[extra] = (_safe_log(mixtures.mass) - self.mass.log_mean) / self.mass.log_sd
         return template.with_values(np.clip(values, -_BOUND, _BOUND))
+
+    def in_orders(self, mixtures: GMMBatch, orders: Array) -> Array:
+        """Coordinates of B mixtures of n components with these in other orders: (B, P, d) for `orders` (P, n).
+
+        Means and scales only change places, and a weight's coordinate depends on the set of components behind it, not
+        on their order: of five components there are 75 such in the 480 sticks of all orders.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `inverse`.
+        """
+        n_mixtures, (n_orders, n) = len(mixtures), orders.shape
+        own = self.inverse(mixtures).values.reshape(n_mixtures, self.dimension(n))
+        xi = np.empty((n_mixtures, n_orders, own.shape[1]))
+        broken, behind, place = _breaks(orders.tobytes(), n)
+        weights = mixtures.weights.reshape(n_mixtures, n)
+        sticks = self._stick_coordinates(weights[:, broken], weights @ behind, behind.sum(axis=0))
+        np.clip(sticks, -_BOUND, _BOUND, out=sticks)
+        xi[:, :, : n - 1] = sticks[:, place]
+        components = 2 * n * self.n_dims
+        by_component = own[:, n - 1 : n - 1 + components].reshape(n_mixtures, 2, n, self.n_dims)
+        for half in range(2):
+            first = n - 1 + half * n * self.n_dims
+            xi[:, :, first : first + n * self.n_dims] = by_component[:, half, orders].reshape(n_mixtures, n_orders, -1)
+        xi[:, :, n - 1 + components :] = own[:, None, n - 1 + components :]
+        return xi
 
     def pullback(self, latent: Latent, gradient: GMMGradient) -> Array:
         """Chain rule through `forward`: from the gradient in a mixture's arrays to the one in ξ.
@@ -296,21 +326,18 @@ class LatentMap:
         slopes = log_phi - (a - 1.0) * sticks.log_fraction - b * log_rest + special.betaln(a, b)
         return np.where(at.is_stick, slopes, 0.0)
 
-    def _stick_coordinates(self, table: Array, at: _Layout) -> Array:
-        """Inverse of the weights' part of `_sticks`, from weights of any mass in a (B, n_max) table."""
-        # summed from the end, so that small remainders keep their digits
-        tails = np.cumsum(table[:, ::-1], axis=1)[:, ::-1]
-        whole = np.maximum(tails, _TINY)
-        fraction = np.minimum(table / whole, 1.0)
-        rest = np.zeros_like(table)
-        rest[:, :-1] = tails[:, 1:] / whole[:, :-1]
+    def _stick_coordinates(self, weights: Array, later: Array, sticks_left: Array) -> Array:
+        """Inverse of the weights' part of `_sticks`, from weights of any mass and the sums of those behind them."""
+        whole = np.maximum(weights + later, _TINY)
+        fraction = np.minimum(weights / whole, 1.0)
+        rest = later / whole
         if self.concentration == 1.0:
             log_rest = np.where(fraction < 0.5, np.log1p(-np.minimum(fraction, 0.5)), _safe_log(rest))
-            log_upper = np.minimum(log_rest * at.sticks_left, 0.0)  # log Φ(-ξ)
+            log_upper = np.minimum(log_rest * sticks_left, 0.0)  # log Φ(-ξ)
             small = log_upper > -math.log(2.0)
             xi: Array = np.where(small, special.ndtri(-np.expm1(log_upper)), -special.ndtri_exp(log_upper))
             return xi
-        a, b = self.concentration, self.concentration * at.sticks_left
+        a, b = self.concentration, self.concentration * sticks_left
         return _beta_coordinates(a, b, fraction, rest)
 
     def _means(self, xi: Array) -> Array:
@@ -401,6 +428,25 @@ def _layout(sizes_bytes: bytes, n_dims: int, n_extra: int) -> _Layout:
         scales=means + (sizes * n_dims)[owner][:, None],
         extra=starts + sizes * (1 + 2 * n_dims) - 1,
     )
+
+
+@lru_cache(maxsize=32)
+def _breaks(orders_bytes: bytes, n: int) -> tuple[Array, Array, Array]:
+    """The U different sticks of orders of n components.
+
+    The component broken off (U,), which ones lie behind it (n, U) as 0 and 1, and for each order its sticks (P, n - 1).
+    """
+    orders = np.frombuffer(orders_bytes, dtype=np.int64).reshape(-1, n)
+    sticks: dict[tuple[int, frozenset[int]], int] = {}
+    place = [
+        [sticks.setdefault((row[j], frozenset(row[j + 1 :])), len(sticks)) for j in range(n - 1)]
+        for row in orders.tolist()
+    ]
+    behind = np.zeros((n, len(sticks)))
+    for (_, others), u in sticks.items():
+        behind[list(others), u] = 1.0
+    broken = np.array([component for component, _ in sticks], dtype=np.int64)
+    return broken, behind, np.array(place, dtype=np.int64).reshape(len(orders), n - 1)
 
 
 def _log_beta_quantile(a: float, b: Array, xi: Array) -> tuple[Array, Array]:

@@ -48,13 +48,14 @@ def relabelled(latent_map: LatentMap, mixtures: GMMBatch, n: int) -> Iterator[tu
     step = max(1, _CHUNK_BYTES // (8 * 4 * len(table) * d))
     for start in range(0, len(mixtures), step):
         part = mixtures[start : start + step]
-        count = len(part)
-        arrays = [a.reshape(count, n, -1) for a in (part.weights, part.means, part.scales)]
         if n > ALL_ORDERS:
-            first = np.argsort(arrays[1][:, :, 0], axis=1, kind="stable")
-            arrays = [np.take_along_axis(a, first[:, :, None], axis=1) for a in arrays]
-        weights, means, scales = (a[:, table].reshape(count * len(table) * n, -1) for a in arrays)
-        offsets = np.arange(0, count * len(table) * n + 1, n)
-        noise = None if part.noise_variances is None else np.repeat(part.noise_variances, len(table))
-        turned = GMMBatch.trusted(offsets, weights[:, 0], means, scales, noise)
-        yield slice(start, start + count), latent_map.inverse(turned).values.reshape(count, len(table), d)
+            part = _sorted(part, n)
+        yield slice(start, start + len(part)), latent_map.in_orders(part, table)
+
+
+def _sorted(mixtures: GMMBatch, n: int) -> GMMBatch:
+    """Components in the order of their first means."""
+    first = np.argsort(mixtures.means[:, 0].reshape(-1, n), axis=1, kind="stable")
+    rows = (first + n * np.arange(len(mixtures))[:, None]).ravel()
+    weights, means, scales = mixtures.weights[rows], mixtures.means[rows], mixtures.scales[rows]
+    return GMMBatch.trusted(mixtures.offsets, weights, means, scales, mixtures.noise_variances)

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import special
 
 from ._checks import Array
+from .backends import host_loops
 
 FREEDOM = 5.0
 """Degrees of freedom: heavier tails than a posterior's, at a small price where it is normal."""
@@ -24,8 +25,6 @@ LEAST_PRIOR = 0.1
 """Smallest share of the prior."""
 BANDWIDTHS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 MOST_KERNELS = 60
-_ROWS = 256
-"""Draws at a time: their distances from `MOST_KERNELS` centres stay in cache."""
 WIDE_SHARE, WIDER = 0.5, 1.5
 """Each group of kernels keeps this share for one t distribution, this much wider than the group seems."""
 
@@ -71,19 +70,18 @@ class StudentMixture:
         return int(self.centres.shape[1])
 
     @cached_property
-    def _whitening(self) -> Array:
-        """Inverse factors, one for each of `_runs`."""
-        first = [first for first, _ in self._runs]
-        return np.linalg.inv(self.factors[first]) if first else self.factors
+    def _white(self) -> tuple[Array, Array, Array, Array]:
+        """Edges of the runs of kernels with one factor, their origins, whitening and whitened centres.
 
-    @cached_property
-    def _runs(self) -> list[tuple[int, int]]:
-        """Neighbours with one factor: kernels of a group."""
-        if not len(self.factors):
-            return []
+        Distances are in units of sqrt(`FREEDOM`), as t densities want them.
+        """
         new = (self.factors[1:] != self.factors[:-1]).any(axis=(1, 2))
-        edges = [0, *(np.flatnonzero(new) + 1).tolist(), len(self.factors)]
-        return list(itertools.pairwise(edges))
+        runs = np.concatenate([[0], np.flatnonzero(new) + 1, [len(self.factors)]])
+        origins = self.centres[runs[:-1]]
+        whitening = np.linalg.inv(self.factors[runs[:-1]]) / math.sqrt(FREEDOM)
+        of_kernel = np.repeat(np.arange(len(origins)), np.diff(runs))
+        centres = np.einsum("kij,kj->ki", whitening[of_kernel], self.centres - origins[of_kernel])
+        return runs, origins, whitening, centres
 
     @cached_property
     def _log_constants(self) -> Array:
@@ -96,29 +94,16 @@ class StudentMixture:
         with np.errstate(divide="ignore"):
             return np.asarray(constant - determinants + np.log(self.shares))
 
-    def _gaps(self, xi: Array) -> Array:
-        """Squared whitened distances from each centre over `FREEDOM`: (K, B) at `xi` (B, d)."""
-        gaps = np.empty((len(self.shares), len(xi)))
-        for (first, last), whitening in zip(self._runs, self._whitening, strict=True):
-            centre = self.centres[first]
-            z = (xi - centre) @ whitening.T
-            own = np.einsum("bd,bd->b", z, z)
-            gaps[first] = own
-            if last > first + 1:
-                # |z - u|^2 by its expansion round the run's first centre: its error is that of |z|^2, a rounding of the
-                # squares of draws far off and nothing beside FREEDOM for the others
-                u = (self.centres[first + 1 : last] - centre) @ whitening.T
-                block = gaps[first + 1 : last]
-                np.matmul(-2.0 * u, z.T, out=block)
-                block += own
-                block += np.einsum("kd,kd->k", u, u)[:, None]
-                np.maximum(block, 0.0, out=block)
-        gaps /= FREEDOM
-        return gaps
-
     def log_terms(self, xi: Array) -> Array:
         """Log of each t density, with its share, over that of N(0, I): (K, B) at `xi` (B, d)."""
-        terms = np.log1p(self._gaps(xi))
+        runs, origins, whitening, centres = self._white
+        terms = np.empty((len(self.shares), len(xi)))
+        for r, (first, last) in enumerate(itertools.pairwise(runs)):
+            z = (xi - origins[r]) @ whitening[r].T
+            for k in range(first, last):
+                gaps = z - centres[k]
+                terms[k] = np.einsum("bd,bd->b", gaps, gaps)
+        np.log1p(terms, out=terms)
         terms *= -0.5 * (FREEDOM + self.dimension)
         terms += self._log_constants[:, None]
         terms += 0.5 * np.einsum("bd,bd->b", xi, xi)
@@ -138,18 +123,11 @@ class StudentMixture:
         if not len(self.shares):
             return np.full(len(xi), prior)
         top = float(self._log_constants.max())
-        constants = np.exp(self._log_constants - top)
-        sums = np.empty(len(xi))
-        for start in range(0, len(xi), _ROWS):
-            rows = slice(start, start + _ROWS)
-            bases = self._gaps(xi[rows])
-            bases += 1.0
-            np.reciprocal(bases, out=bases)
-            powers = half_power(bases, int(FREEDOM) + self.dimension)
-            if left_out is not None:
-                kernels = np.flatnonzero((left_out >= start) & (left_out < start + powers.shape[1]))
-                powers[kernels, left_out[kernels] - start] = 0.0
-            np.matmul(constants, powers, out=sums[rows])
+        none = np.full(len(self.shares), -1)
+        sums = host_loops().student_sums(
+            xi, *self._white, np.exp(self._log_constants - top), int(FREEDOM) + self.dimension,
+            none if left_out is None else left_out,
+        )  # fmt: skip
         with np.errstate(divide="ignore"):
             terms = np.log(sums) + top + 0.5 * np.einsum("bd,bd->b", xi, xi)
         return np.asarray(np.logaddexp(prior, terms))
@@ -202,19 +180,6 @@ class StudentMixture:
             if score > best_score:
                 best, best_score = candidate, score
         return best
-
-
-def half_power(bases: Array, twice: int) -> Array:
-    """`bases`, positive, to the power of ``twice / 2``, by products; `bases` may be overwritten."""
-    out = np.sqrt(bases) if twice % 2 else None
-    n = twice // 2
-    while n:
-        if n % 2:
-            out = bases.copy() if out is None else np.multiply(out, bases, out=out)
-        n //= 2
-        if n:
-            np.multiply(bases, bases, out=bases)
-    return np.ones_like(bases) if out is None else out
 
 
 @dataclass(frozen=True, eq=False)

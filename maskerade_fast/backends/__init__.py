@@ -26,6 +26,7 @@ __all__ = [
     "get_backend",
     "gpu_names",
     "gpu_problem",
+    "host_loops",
     "is_cupy",
     "on_their_device",
     "require_gpu",
@@ -47,6 +48,11 @@ def array_namespace(*arrays: Any) -> ModuleType:
 def get_backend(*arrays: Any) -> ModuleType:
     """`backends.cpu` or `backends.gpu`, by the type of `arrays`; a mixture raises TypeError."""
     return _load("gpu" if _on_gpu(arrays) else "cpu")
+
+
+def host_loops() -> ModuleType:
+    """Compiled loops for arrays that stay on the host on every device."""
+    return importlib.import_module(f"{__name__}.cpu._host")
 
 
 def gpu_problem() -> str | None:

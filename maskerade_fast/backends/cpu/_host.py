@@ -1,0 +1,119 @@
+"""Compiled loops over arrays that stay on the host on every device: latent coordinates and their proposals.
+
+They are no doors of the backend: `backends.host_loops` hands them out, and the GPU has none of its own.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+from numba import njit
+
+from ..._checks import Array
+from ._math import fma
+from ._parallel import parallel_for
+
+DRAWS = 256  # in a block: a row of 2 kB for each coordinate, and a few kernels' sums, in the L1 cache up to d = 10
+
+
+def student_sums(
+    xi: Array, runs: Array, origins: Array, whitening: Array, centres: Array, constants: Array, twice: int,
+    left_out: Array,
+) -> Array:  # fmt: skip
+    """Sum over k of ``constants[k] * (1 + |W (xi - c_k)|^2) ** (-twice / 2)`` at every draw.
+
+    Parameters
+    ----------
+    xi : (B, d)
+    runs : (R + 1,) int64
+        Kernels ``runs[r]:runs[r + 1]`` share the whitening W of run r.
+    origins : (R, d)
+        What is taken from the draws before they are whitened: a point near the run's centres.
+    whitening : (R, d, d)
+        Lower triangles.
+    centres : (K, d)
+        W (c_k - origin) of each kernel.
+    constants : (K,)
+    twice : int
+    left_out : (K,) int64
+        For each kernel the draw that does not see it, or -1.
+
+    Returns
+    -------
+    (B,) float64
+    """
+    out = np.empty(len(xi))
+
+    def block(start: int, stop: int) -> None:
+        _student_sums(start, stop, xi, runs, origins, whitening, centres, constants, twice, left_out, out)
+
+    parallel_for(block, len(xi), 4 * DRAWS)
+    return out
+
+
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _student_sums(
+    start: int, stop: int, xi: Array, runs: Array, origins: Array, whitening: Array, centres: Array, constants: Array,
+    twice: int, left_out: Array, out: Array,
+) -> None:  # fmt: skip
+    """Draws [start, stop) of `out`; every draw has one lane, so that its bits do not depend on its neighbours."""
+    d = xi.shape[1]
+    points, white = np.empty((d, DRAWS)), np.empty((d, DRAWS))
+    base, power, total = np.empty(DRAWS), np.empty(DRAWS), np.empty(DRAWS)
+    for first in range(start, stop, DRAWS):
+        width = min(DRAWS, stop - first)
+        total[:] = 0.0
+        for r in range(len(runs) - 1):
+            for i in range(d):
+                for b in range(width):
+                    points[i, b] = xi[first + b, i] - origins[r, i]
+            for i in range(d):
+                white[i, :] = 0.0
+                for j in range(i + 1):
+                    w = whitening[r, i, j]
+                    for b in range(width):
+                        white[i, b] = fma(w, points[j, b], white[i, b])
+            for k in range(runs[r], runs[r + 1]):
+                base[:] = 1.0
+                _add_squares(centres, k, white, width, base)
+                _reciprocal_power(twice, width, base, power)
+                if first <= left_out[k] < first + width:
+                    power[left_out[k] - first] = 0.0
+                c = constants[k]
+                for b in range(width):
+                    total[b] = fma(c, power[b], total[b])
+        for b in range(width):
+            out[first + b] = total[b]
+
+
+@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+def _add_squares(centres: Array, k: int, white: Array, width: int, base: Array) -> None:
+    """base[b] += |white[:, b] - centres[k]|^2, four coordinates at a time."""
+    d = white.shape[0]
+    for i in range(0, d - 3, 4):
+        c0, c1, c2, c3 = centres[k, i], centres[k, i + 1], centres[k, i + 2], centres[k, i + 3]
+        for b in range(width):
+            d0, d1, d2, d3 = white[i, b] - c0, white[i + 1, b] - c1, white[i + 2, b] - c2, white[i + 3, b] - c3
+            base[b] = fma(d3, d3, fma(d2, d2, fma(d1, d1, fma(d0, d0, base[b]))))
+    for i in range(d - d % 4, d):
+        c0 = centres[k, i]
+        for b in range(width):
+            d0 = white[i, b] - c0
+            base[b] = fma(d0, d0, base[b])
+
+
+@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+def _reciprocal_power(twice: int, width: int, base: Array, power: Array) -> None:
+    """power[b] = base[b] ** (-twice / 2) by squares, without a logarithm; `base` is overwritten."""
+    for b in range(width):
+        base[b] = 1.0 / base[b]
+        power[b] = sqrt(base[b]) if twice % 2 else 1.0
+    n = twice // 2
+    while n > 0:
+        odd = n % 2 == 1
+        for b in range(width):
+            if odd:
+                power[b] *= base[b]
+            base[b] *= base[b]
+        n //= 2
