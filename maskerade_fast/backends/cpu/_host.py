@@ -70,10 +70,7 @@ def _student_sums(
                     points[i, b] = xi[first + b, i] - origins[r, i]
             for i in range(d):
                 white[i, :] = 0.0
-                for j in range(i + 1):
-                    w = whitening[r, i, j]
-                    for b in range(width):
-                        white[i, b] = fma(w, points[j, b], white[i, b])
+                _add_products(whitening, r, i, points, width, white)
             for k in range(runs[r], runs[r + 1]):
                 base[:] = 1.0
                 _add_squares(centres, k, white, width, base)
@@ -85,6 +82,21 @@ def _student_sums(
                     total[b] = fma(c, power[b], total[b])
         for b in range(width):
             out[first + b] = total[b]
+
+
+@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+def _add_products(whitening: Array, r: int, i: int, points: Array, width: int, white: Array) -> None:
+    """white[i, b] += sum over j <= i of W[i, j] points[j, b], four at a time."""
+    n = i + 1
+    for j in range(0, n - 3, 4):
+        w0, w1, w2, w3 = whitening[r, i, j], whitening[r, i, j + 1], whitening[r, i, j + 2], whitening[r, i, j + 3]
+        for b in range(width):
+            s = fma(w1, points[j + 1, b], fma(w0, points[j, b], white[i, b]))
+            white[i, b] = fma(w3, points[j + 3, b], fma(w2, points[j + 2, b], s))
+    for j in range(n - n % 4, n):
+        w0 = whitening[r, i, j]
+        for b in range(width):
+            white[i, b] = fma(w0, points[j, b], white[i, b])
 
 
 @njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
