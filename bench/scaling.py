@@ -78,6 +78,11 @@ def integral(m: int, h: int) -> Callable[[], Any]:
     return lambda: mf.integrate(s, nodes, weights)
 
 
+def mean(m: int, h: int) -> Callable[[], Any]:
+    s, nodes = surrogate(h), problems.random_mixtures(m, 1, seed=4)
+    return lambda: s.mean(nodes)
+
+
 def information(m: int, h: int = 200) -> Callable[[], Any]:
     s, nodes = surrogate(h), problems.random_mixtures(m, 1, seed=4)
     e, candidates = mf.integrate(s, nodes, np.full(m, 1.0 / m)), problems.random_mixtures(20, 1, seed=5)
@@ -117,6 +122,14 @@ CURVES = [
         lambda m: integral(m, 100),
         2.0,
         "pairs of nodes for the variance",
+    ),
+    Curve(
+        "mean of the surrogate, h = 100",
+        "m",
+        [100, 1000, 10_000, 100_000, 1_000_000],
+        lambda m: mean(m, 100),
+        1.0,
+        "m h pairs",
     ),
     Curve("information, h = 200", "m", [100, 300, 1000, 3000, 10_000], information, 1.0, "m h for each candidate"),
     Curve(
