@@ -1,10 +1,10 @@
-"""Where the processor time of one `marginalise` goes: each door of the backend, and what is left by module.
+"""Where the processor time of one `marginalise` goes: each compiled kernel, and what is left by module.
 
     python bench/where_time_goes.py [--data-dir DIR] [--budget 1000] [--out bench/results/profile.json] [SET ...]
 
 Sets: airline (of examples/), yacht, concrete and sterling (NAME.csv in DIR, sterling_eri.csv). A first run compiles.
-The second has a clock round every door of the backend: processor time of all threads, so other work on the machine
-hardly shows. What no door takes is Python, NumPy and SciPy between them; a third run under cProfile shares it out among
+The second has a clock round every door of the backend and every compiled loop of the host: processor time of all threads,
+so other work on the machine hardly shows. What none of these takes is Python, NumPy and SciPy between them; a third run under cProfile shares it out among
 the modules by their own time, which its cost a call makes too large for many small ones.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import maskerade_fast as mf
-from maskerade_fast.backends import cpu
+from maskerade_fast.backends import cpu, host_loops
 
 ROOT = Path(__file__).parents[1]
 SETS = {"airline": "airline.csv", "yacht": "yacht.csv", "concrete": "concrete.csv", "sterling": "sterling_eri.csv"}
@@ -32,22 +32,22 @@ _SHOWN = 0.01  # least share that gets a row
 
 
 class Doors:
-    """Processor seconds and calls of the CPU backend's doors while the context lasts; of nested ones the outer's."""
+    """Processor seconds and calls of the compiled kernels while the context lasts; of nested ones the outer's."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self.calls: dict[str, int] = defaultdict(int)
-        self.genuine = {name: getattr(cpu, name) for name in cpu.__all__ if callable(getattr(cpu, name))}
+        self.genuine = [(m, name, getattr(m, name)) for m in (cpu, host_loops()) for name in m.__all__]
         self.depth = 0
 
     def __enter__(self) -> Doors:
-        for name, function in self.genuine.items():
-            setattr(cpu, name, self._timed(name, function))
+        for module, name, function in self.genuine:
+            setattr(module, name, self._timed(name, function))
         return self
 
     def __exit__(self, *error: object) -> None:
-        for name, function in self.genuine.items():
-            setattr(cpu, name, function)
+        for module, name, function in self.genuine:
+            setattr(module, name, function)
 
     def _timed(self, name: str, function: Any) -> Any:
         def call(*args: Any, **options: Any) -> Any:

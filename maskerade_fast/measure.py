@@ -198,8 +198,8 @@ class MixtureMeasure(ReferenceMeasure):
         check_on_host(mixtures)
         sizes = mixtures.n_components
         ratio = np.empty(len(mixtures))
-        found = self.latent_map.inverse(mixtures)
-        values = found.values.copy()
+        found = self.latent_map.latent(sizes, np.empty(0))
+        values = np.empty(found.offsets[-1])
         for n in np.unique(sizes):
             rows = np.flatnonzero(sizes == n)
             part = self.parts[n - 1]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array, integer, is_cupy, one_of, positive, real
+from ._checks import Array, float_array, integer, is_cupy, one_of
 from .archive import load_arrays, save_arrays, shortened
 from .backends import array_namespace, on_their_device, single_threaded_blas, to_device_of, to_host
 from .calibration import calibrated_level, left_out_probabilities
@@ -26,6 +26,7 @@ from .gp import GPPrediction, predict_gp
 from .importance import Controlled
 from .integrals import Evidence
 from .prediction import Prediction, combine_gaussians, combine_gaussians_joint
+from .saved import packed, unpacked
 from .spectra import Band, Weighted, kernel_band, spectral_band
 from .surrogate import Surrogate
 
@@ -341,22 +342,7 @@ class Posterior:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything `load` needs to one .npz file, atomically; `load` gives a posterior on the CPU."""
-        arrays: dict[str, Any] = {
-            "X": to_host(self.data_standardised.X),
-            "y": to_host(self.data_standardised.y),
-            "trend": np.array(self.trend),
-            "history": np.array([_row_values(row) for row in self.history]).reshape(-1, len(fields(HistoryRow))),
-            "warnings": np.array(self.warnings, dtype=np.str_),
-        }
-        for field in fields(Standardiser):
-            arrays[f"standardiser_{field.name}"] = np.asarray(getattr(self.standardiser, field.name))
-        for prefix, g in (("mixtures", self.mixtures_standardised), ("nodes", self.nodes_standardised)):
-            for field in fields(GMMBatch):
-                if getattr(g, field.name) is not None:
-                    arrays[f"{prefix}_{field.name}"] = to_host(getattr(g, field.name))
-        for name in _PLAIN:
-            arrays[name] = np.asarray(getattr(self, name))
-        save_arrays(path, arrays, kind=_ARCHIVE_KIND, version=_ARCHIVE_VERSION)
+        save_arrays(path, packed(self), kind=_ARCHIVE_KIND, version=_ARCHIVE_VERSION)
 
     @cached_property
     def _kept(self) -> Array:
@@ -422,72 +408,11 @@ def load(path: str | os.PathLike[str]) -> Posterior:
         If the file is not such a file, is truncated, or was written by a newer version.
     """
     arrays = load_arrays(path, kind=_ARCHIVE_KIND, version=_ARCHIVE_VERSION)
-    trend = arrays.pop("trend", np.array("none"))  # files of layout 1 have none
     try:
-        if trend.shape != () or arrays["warnings"].dtype.kind != "U":
-            raise TypeError("trend or warnings: not text")
-        history = float_array(arrays["history"], "history", ndim=2, allow="any")
-        values: dict[str, Any] = {name: array if array.ndim else float(array) for name, array in arrays.items()}
-        loaded = Posterior(
-            data_standardised=RegressionData.from_arrays(values["X"], values["y"], str(trend)),
-            standardiser=_part(Standardiser, "standardiser", values),
-            mixtures_standardised=_part(GMMBatch, "mixtures", values),
-            nodes_standardised=_part(GMMBatch, "nodes", values),
-            warnings=tuple(str(w) for w in values["warnings"]),
-            history=tuple(HistoryRow(int(r[0]), int(r[1]), *map(float, r[2:])) for r in history),
-            **{name: values[name] for name in _PLAIN},
-        )
-        _check_parts(loaded)
+        parts = unpacked(arrays)
+        rows = (HistoryRow(int(r[0]), int(r[1]), *map(float, r[2:])) for r in parts.pop("history"))
+        return Posterior(history=tuple(rows), **parts)
     except KeyError as error:
         raise DataError(f"{path}: not a complete saved posterior (it lacks {error})") from None
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{path}: not a complete saved posterior ({shortened(str(error), 200)})") from None
-    return loaded
-
-
-def _check_parts(p: Posterior) -> None:
-    """ValueError or TypeError unless the parts of a loaded posterior fit each other."""
-    n_dims, n_mixtures = p.data_standardised.n_dims, len(p.mixtures_standardised)
-    shapes = {
-        "log_likelihoods": (n_mixtures,),
-        "pair_weights": (n_mixtures, n_mixtures),
-        "factor": (n_mixtures, np.shape(p.factor)[-1] if np.ndim(p.factor) else 0),
-        "node_probabilities": (len(p.nodes_standardised),),
-        "component_probabilities": (len(p.component_probabilities),),
-        "log_evidence": (),
-        "log_evidence_sd": (),
-    }
-    for name, shape in shapes.items():
-        value = float_array(getattr(p, name), name, ndim=len(shape), allow="any")
-        if value.shape != shape:
-            raise ValueError(f"{name}: shape {value.shape}, expected {shape}")
-    for name, g in (("mixtures", p.mixtures_standardised), ("nodes", p.nodes_standardised)):
-        if g.n_dims != n_dims or len(g) == 0:
-            raise ValueError(f"{name}: {len(g)} in {g.n_dims} dimensions, expected some in the {n_dims} of X")
-    units = p.standardiser
-    x_min, x_range = (float_array(getattr(units, name), name, ndim=1) for name in ("x_min", "x_range"))
-    real(units.y_mean, "y_mean")
-    positive(units.y_scale, "y_scale")
-    if not (x_min.shape == x_range.shape == (n_dims,) and (x_range > 0.0).all()):
-        raise ValueError(f"x_min, x_range: shapes {x_min.shape} and {x_range.shape}, expected ({n_dims},), ranges > 0")
-
-
-_PLAIN = (
-    "log_likelihoods",
-    "log_evidence",
-    "log_evidence_sd",
-    "component_probabilities",
-    "pair_weights",
-    "factor",
-    "node_probabilities",
-)
-
-
-def _part(kind: type[Any], prefix: str, values: dict[str, Any]) -> Any:
-    """An object of a class whose fields were saved as ``prefix_field``, those that were None left out."""
-    names = [field.name for field in fields(kind) if f"{prefix}_{field.name}" in values]
-    return kind(**{name: values[f"{prefix}_{name}"] for name in names})
-
-
-def _row_values(row: HistoryRow) -> list[float]:
-    return [float(getattr(row, field.name)) for field in fields(HistoryRow)]

@@ -29,6 +29,7 @@ from .measure import PriorMeasure, ReferenceMeasure
 from .posterior import HistoryRow, Posterior
 from .prior import Draws, Prior
 from .sampling import Limits, SamplingRun
+from .student import StudentMixture
 from .surrogate import Surrogate
 
 _DEFAULT_MAX_COMPONENTS = 5
@@ -428,6 +429,7 @@ def _warm_up(device: str) -> None:
     prediction.log_density(y[:2])
     prediction.sample(100, 0)
     post.joint_log_density(X[:2], y[:2])
+    StudentMixture(np.array([0.5]), np.zeros((1, 1)), np.ones((1, 1, 1)), 0.5).log_ratio(np.zeros((1, 1)))
     g = post.mixtures_standardised[:2]
     for n_points in _WARM_UP_POINTS:
         points, targets = (to_device(a, device) for a in (np.linspace(0.0, 1.0, n_points), np.zeros(n_points)))

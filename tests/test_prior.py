@@ -232,9 +232,19 @@ def test_points_of_the_net_stay_inside_the_cube(monkeypatch):
     """A scrambled point may be exactly 0, once in 2^30."""
     from scipy.stats import qmc
 
-    monkeypatch.setattr(qmc.Sobol, "random_base2", lambda self, m: np.array([[0.0, 1.0 - 2.0**-30]]))
-    low, high = sobol_normal(2, 1, np.random.default_rng(0))[0]
+    monkeypatch.setattr(qmc.Sobol, "random_base2", lambda self, m: np.array([[0.0, 1.0 - 2.0**-30]] * 2))
+    low, high = sobol_normal(2, 2, np.random.default_rng(0))[0]
     assert_allclose([low, high], [special.ndtri(2.0**-31), -special.ndtri(2.0**-31)], rtol=1e-9)
+
+
+def test_a_net_of_one_point_is_uniform():
+    rng = np.random.default_rng(3)
+    points = np.concatenate([sobol_normal(3, 1, rng) for _ in range(2000)])
+    assert points.shape == (2000, 3)
+    assert np.isfinite(points).all()
+    for column in points.T:
+        assert stats.kstest(column, "norm").pvalue > 1e-3
+    assert abs(np.corrcoef(points.T) - np.eye(3)).max() < 0.1
 
 
 def test_reproducibility():

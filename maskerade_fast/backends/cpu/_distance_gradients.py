@@ -74,7 +74,6 @@ def _energy_vjp(
     """
     n = points.shape[1]
     signs = 2 if n_reflect > 0 else 1
-    flat = atoms.reshape(-1)
     for level in range(first, last):
         width = np.uint64(widths[level])
         q = np.uint64(level * (1 + n) * WINDOW)
@@ -88,14 +87,14 @@ def _energy_vjp(
                     x2, x3 = sign[p + 2] * points[i, p + 2], sign[p + 3] * points[i, p + 3]
                     block = q + np.uint64((p + 1) * WINDOW)
                     for l in range(width):
-                        r2[l] = squares(r2[l], (x0, x1, x2, x3), 1.0, flat, block, l)
+                        r2[l] = squares(r2[l], (x0, x1, x2, x3), 1.0, atoms, block, l)
                 s, s0, s1 = 0.0, 0.0, 0.0
                 if n % 4 == 2:
                     x0, x1 = sign[n - 2] * points[i, n - 2], sign[n - 1] * points[i, n - 1]
                     for l in range(width):
-                        d0, d1 = x0 - flat[q0 + l], x1 - flat[q1 + l]
+                        d0, d1 = x0 - atoms[q0 + l], x1 - atoms[q1 + l]
                         r = sqrt(fma(d1, d1, fma(d0, d0, r2[l])))
-                        h = pull[l] * flat[q + l]
+                        h = pull[l] * atoms[q + l]
                         c = h / r if r > 0.0 else 0.0
                         s += h * r
                         s0 += c * d0
@@ -105,7 +104,7 @@ def _energy_vjp(
                 else:
                     for l in range(width):
                         r = sqrt(r2[l])
-                        h = pull[l] * flat[q + l]
+                        h = pull[l] * atoms[q + l]
                         s += h * r
                         share[l] = h / r if r > 0.0 else 0.0
                         r2[l] = 0.0
@@ -119,10 +118,10 @@ def _energy_vjp(
                     block = q + np.uint64((p + 1) * WINDOW)
                     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
                     for l in range(width):
-                        s0 += share[l] * (x0 - flat[block + l])
-                        s1 += share[l] * (x1 - flat[block + np.uint64(WINDOW) + l])
-                        s2 += share[l] * (x2 - flat[block + np.uint64(2 * WINDOW) + l])
-                        s3 += share[l] * (x3 - flat[block + np.uint64(3 * WINDOW) + l])
+                        s0 += share[l] * (x0 - atoms[block + l])
+                        s1 += share[l] * (x1 - atoms[block + np.uint64(WINDOW) + l])
+                        s2 += share[l] * (x2 - atoms[block + np.uint64(2 * WINDOW) + l])
+                        s3 += share[l] * (x3 - atoms[block + np.uint64(3 * WINDOW) + l])
                     g_points[i, p] += w * sign[p] * s0
                     g_points[i, p + 1] += w * sign[p + 1] * s1
                     g_points[i, p + 2] += w * sign[p + 2] * s2
@@ -140,7 +139,8 @@ def _gaussian_vjp(
     b2 = bandwidth * bandwidth
     signs = 2 if n_reflect > 0 else 1
     for level in range(first, last):
-        width = widths[level]
+        width = np.uint64(widths[level])
+        q = np.uint64(level * (1 + 2 * n_dims) * WINDOW)
         for i in range(begin, end):
             for k in range(signs):
                 sign = 1.0 - 2.0 * k
@@ -149,25 +149,27 @@ def _gaussian_vjp(
                     exponent[l] = 0.0
                 for d in range(n_dims):
                     m, s = points[i, d], points[i, n_dims + d]
+                    q_mean, q_scale = q + np.uint64((1 + d) * WINDOW), q + np.uint64((1 + n_dims + d) * WINDOW)
                     for l in range(width):
-                        s_l = atoms[level, 1 + n_dims + d, l]
+                        s_l = atoms[q_scale + l]
                         t = 1.0 / (s * s + s_l * s_l + b2)
-                        z = m - sign * atoms[level, 1 + d, l]
+                        z = m - sign * atoms[q_mean + l]
                         inverse[d, l] = t
                         product[l] *= b2 * t
                         exponent[l] -= 0.5 * z * z * t
                 total = 0.0
                 for l in range(width):
-                    h = -2.0 / signs * pull[l] * atoms[level, 0, l] * sqrt(product[l]) * exp_neg(exponent[l])
+                    h = -2.0 / signs * pull[l] * atoms[q + l] * sqrt(product[l]) * exp_neg(exponent[l])
                     total += h
                     exponent[l] = h
                     product[l] = 0.0
                 g_weights[i] += total
                 for d in range(n_dims):
                     m, g_m, g_s = points[i, d], 0.0, 0.0
+                    q_mean = q + np.uint64((1 + d) * WINDOW)
                     for l in range(width):
                         t = inverse[d, l]
-                        z = (m - sign * atoms[level, 1 + d, l]) * t
+                        z = (m - sign * atoms[q_mean + l]) * t
                         g_m -= exponent[l] * z
                         g_s += exponent[l] * (z * z - t)
                     g_points[i, d] += weights[i] * g_m

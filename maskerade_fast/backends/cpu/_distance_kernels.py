@@ -2,7 +2,7 @@
 
 Every sum is a chain of `fma` in a fixed order, so that vectors and remainders round alike; no fast-math.
 A call with arrays costs 25 ns of reference counts, a root 1 ns: functions that are called for every tile hold all
-loops below that. Those index a flat view of the atoms by unsigned numbers, so that LLVM knows how far apart rows
+loops below that. Those index atoms as one flat array by unsigned numbers, so that LLVM knows how far apart rows
 are: it needs one check for overlap with the sums, not one a coordinate, and none for indices below 0, which is a
 tenth of the time in five dimensions. ``error_model="numpy"`` drops a test for division by zero, which would keep
 loops from being vectorised.
@@ -31,7 +31,7 @@ def fill_lanes(
     lane: Array, data_b: Array,
 ) -> None:  # fmt: skip
     """Fill the arrays of `Lanes`, which come as zeros, given `starts`."""
-    n_mixtures = len(offsets) - 1
+    n_mixtures, n = len(offsets) - 1, points.shape[1]
     for window in range(len(lane)):
         begin, end = window * WINDOW, min((window + 1) * WINDOW, n_mixtures)
         first = starts[window]
@@ -49,36 +49,37 @@ def fill_lanes(
             for f in range(data.shape[1]):
                 data_b[window, f, l] = data[b, f]
             for k in range(size):
-                atoms[first + k, 0, l] = weights[offsets[b] + k]
-                for p in range(points.shape[1]):
-                    atoms[first + k, 1 + p, l] = points[offsets[b] + k, p]
+                q = (first + k) * (1 + n) * WINDOW + l
+                atoms[q] = weights[offsets[b] + k]
+                for p in range(n):
+                    atoms[q + (1 + p) * WINDOW] = points[offsets[b] + k, p]
 
 
-@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
-def squares(s: float, x: tuple[float, ...], sign: float, flat: Array, q: Any, l: Any) -> float:
-    """s + the squares of x - sign q, where lane l of the first coordinate is ``flat[q + l]``."""
+@njit(forceinline=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def squares(s: float, x: tuple[float, ...], sign: float, atoms: Array, q: Any, l: Any) -> float:
+    """s + the squares of x - sign q, where lane l of the first coordinate is ``atoms[q + l]``."""
     for k in range(len(x)):
-        d = x[k] - sign * flat[q + np.uint64(k * WINDOW) + l]
+        d = x[k] - sign * atoms[q + np.uint64(k * WINDOW) + l]
         s = fma(d, d, s)
     return s
 
 
-@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(forceinline=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _add_roots(
-    mean: tuple[float, ...], scale: tuple[float, ...], reflect: bool, w: float, flat: Array, q: Any, width: Any, r: int,
-    totals: Array,
+    mean: tuple[float, ...], scale: tuple[float, ...], reflect: bool, w: float, atoms: Array, q: Any, width: Any,
+    r: int, totals: Array,
 ) -> None:  # fmt: skip
     """totals[r, l] += w w_l times a distance, of both images the mean; two chains have half the latency of one."""
     q_mean, q_scale = q + np.uint64(WINDOW), q + np.uint64(WINDOW * (1 + len(mean)))
     if reflect:
         for l in range(width):
-            s = squares(0.0, scale, 1.0, flat, q_scale, l)
-            distances = sqrt(squares(s, mean, 1.0, flat, q_mean, l)) + sqrt(squares(s, mean, -1.0, flat, q_mean, l))
-            totals[r, l] = fma(0.5 * w * flat[q + l], distances, totals[r, l])
+            s = squares(0.0, scale, 1.0, atoms, q_scale, l)
+            distances = sqrt(squares(s, mean, 1.0, atoms, q_mean, l)) + sqrt(squares(s, mean, -1.0, atoms, q_mean, l))
+            totals[r, l] = fma(0.5 * w * atoms[q + l], distances, totals[r, l])
     else:
         for l in range(width):
-            s = squares(0.0, mean, 1.0, flat, q_mean, l) + squares(0.0, scale, 1.0, flat, q_scale, l)
-            totals[r, l] = fma(w * flat[q + l], sqrt(s), totals[r, l])
+            s = squares(0.0, mean, 1.0, atoms, q_mean, l) + squares(0.0, scale, 1.0, atoms, q_scale, l)
+            totals[r, l] = fma(w * atoms[q + l], sqrt(s), totals[r, l])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -92,7 +93,6 @@ def _energy(
     its mirror image; mirroring both ends of a distance changes nothing, so that two of the four distances remain.
     """
     n = points.shape[1]
-    flat = atoms.reshape(-1)
     for level in range(first, last):
         width = np.uint64(widths[level])
         q = np.uint64(level * (1 + n) * WINDOW)
@@ -100,37 +100,37 @@ def _energy(
             for i in range(offsets[base + r], offsets[base + r + 1]):
                 w, x0, x1 = weights[i], points[i, 0], points[i, 1]
                 if n == 2:
-                    _add_roots((x0,), (x1,), reflect, w, flat, q, width, r, totals)
+                    _add_roots((x0,), (x1,), reflect, w, atoms, q, width, r, totals)
                     continue
                 x2, x3 = points[i, 2], points[i, 3]
                 if n == 4:
-                    _add_roots((x0, x1), (x2, x3), reflect, w, flat, q, width, r, totals)
+                    _add_roots((x0, x1), (x2, x3), reflect, w, atoms, q, width, r, totals)
                     continue
                 x4, x5 = points[i, 4], points[i, 5]
                 if n == 6:
-                    _add_roots((x0, x1, x2), (x3, x4, x5), reflect, w, flat, q, width, r, totals)
+                    _add_roots((x0, x1, x2), (x3, x4, x5), reflect, w, atoms, q, width, r, totals)
                     continue
                 x6, x7 = points[i, 6], points[i, 7]
                 if n == 8:
-                    _add_roots((x0, x1, x2, x3), (x4, x5, x6, x7), reflect, w, flat, q, width, r, totals)
+                    _add_roots((x0, x1, x2, x3), (x4, x5, x6, x7), reflect, w, atoms, q, width, r, totals)
                     continue
                 scale = (x5, x6, x7, points[i, 8], points[i, 9])
-                _add_roots((x0, x1, x2, x3, x4), scale, reflect, w, flat, q, width, r, totals)
+                _add_roots((x0, x1, x2, x3, x4), scale, reflect, w, atoms, q, width, r, totals)
 
 
-@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(forceinline=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _add_squares(
-    sign: float, points: Array, i: int, begin: int, end: int, flat: Array, q: Any, width: Any, r2: Array
+    sign: float, points: Array, i: int, begin: int, end: int, atoms: Array, q: Any, width: Any, r2: Array
 ) -> None:
     """`squares` of the coordinates [begin, end) on top of `r2`, by fours as far as they go."""
     for p in range(begin, end - 3, 4):
         x = (points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3])
         for l in range(width):
-            r2[l] = squares(r2[l], x, sign, flat, q + np.uint64(WINDOW * (1 + p)), l)
+            r2[l] = squares(r2[l], x, sign, atoms, q + np.uint64(WINDOW * (1 + p)), l)
     for p in range(end - (end - begin) % 4, end):
         x0 = points[i, p]
         for l in range(width):
-            r2[l] = squares(r2[l], (x0,), sign, flat, q + np.uint64(WINDOW * (1 + p)), l)
+            r2[l] = squares(r2[l], (x0,), sign, atoms, q + np.uint64(WINDOW * (1 + p)), l)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -140,26 +140,27 @@ def _long_energy(
 ) -> None:  # fmt: skip
     """As `_energy` for any D, its squares kept in `r2` and `mirrored`."""
     n = points.shape[1]
-    flat = atoms.reshape(-1)
     for level in range(first, last):
         width = np.uint64(widths[level])
         q = np.uint64(level * (1 + n) * WINDOW)
         for r in range(n_rows):
             for i in range(offsets[base + r], offsets[base + r + 1]):
                 w = weights[i]
-                r2[:] = 0.0
-                _add_squares(1.0, points, i, n // 2, n, flat, q, width, r2)
+                for l in range(width):
+                    r2[l] = 0.0
+                _add_squares(1.0, points, i, n // 2, n, atoms, q, width, r2)
                 if reflect:
-                    mirrored[:] = r2
-                    _add_squares(-1.0, points, i, 0, n // 2, flat, q, width, mirrored)
-                _add_squares(1.0, points, i, 0, n // 2, flat, q, width, r2)
+                    for l in range(width):
+                        mirrored[l] = r2[l]
+                    _add_squares(-1.0, points, i, 0, n // 2, atoms, q, width, mirrored)
+                _add_squares(1.0, points, i, 0, n // 2, atoms, q, width, r2)
                 if reflect:
                     for l in range(width):
                         distances = sqrt(r2[l]) + sqrt(mirrored[l])
-                        totals[r, l] = fma(0.5 * w * flat[q + l], distances, totals[r, l])
+                        totals[r, l] = fma(0.5 * w * atoms[q + l], distances, totals[r, l])
                 else:
                     for l in range(width):
-                        totals[r, l] = fma(w * flat[q + l], sqrt(r2[l]), totals[r, l])
+                        totals[r, l] = fma(w * atoms[q + l], sqrt(r2[l]), totals[r, l])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -168,24 +169,25 @@ def _gaussian(
     n_rows: int, n_reflect: int, bandwidth: float, totals: Array, u: Array, v: Array,
 ) -> None:  # fmt: skip
     """totals[r, l] -= 2 w_i w_l <N(p_i), N(p_l)> for all levels and components of the rows."""
+    n = points.shape[1]
     signs = 2 if n_reflect > 0 else 1
     for level in range(first, last):
-        width = widths[level]
+        width = np.uint64(widths[level])
+        q = np.uint64(level * (1 + n) * WINDOW)
         for r in range(n_rows):
             for i in range(offsets[base + r], offsets[base + r + 1]):
                 for k in range(signs):
-                    _overlap(atoms, level, width, points, i, bandwidth * bandwidth, 1.0 - 2.0 * k, u, v)
+                    _overlap(atoms, q, width, points, i, bandwidth * bandwidth, 1.0 - 2.0 * k, u, v)
                     w = -2.0 / signs * weights[i]
                     for l in range(width):
-                        totals[r, l] = fma(w * atoms[level, 0, l], sqrt(u[l]) * exp_neg(v[l]), totals[r, l])
+                        totals[r, l] = fma(w * atoms[q + l], sqrt(u[l]) * exp_neg(v[l]), totals[r, l])
                         u[l] = 0.0
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _overlap(
-    atoms: Array, level: int, width: int, points: Array, i: int, b2: float, sign: float, product: Array,
-    exponent: Array,
-) -> None:  # fmt: skip
+    atoms: Array, q: Any, width: Any, points: Array, i: int, b2: float, sign: float, product: Array, exponent: Array
+) -> None:
     """product[l] = prod_d b^2/V_d and exponent[l] = -1/2 sum_d (m_d - sign m'_d)^2/V_d, V_d = s_d^2 + s'_d^2
     + b^2."""
     n_dims = points.shape[1] // 2
@@ -195,38 +197,13 @@ def _overlap(
     for d in range(n_dims):
         m, s = points[i, d], points[i, n_dims + d]
         v = fma(s, s, b2)
+        q_mean, q_scale = q + np.uint64((1 + d) * WINDOW), q + np.uint64((1 + n_dims + d) * WINDOW)
         for l in range(width):
-            s_l = atoms[level, 1 + n_dims + d, l]
+            s_l = atoms[q_scale + l]
             t = b2 / fma(s_l, s_l, v)
-            u = fma(-sign, atoms[level, 1 + d, l], m)
+            u = fma(-sign, atoms[q_mean + l], m)
             product[l] *= t
             exponent[l] = fma(u * u, t * (-0.5 / b2), exponent[l])
-
-
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def fill_tile(
-    atoms: Array, widths: Array, first: int, last: int, data_b: Array, window: int, offsets: Array, weights: Array,
-    points: Array, data: Array, base: int, n_rows: int, n_reflect: int, bandwidth: float, power: int,
-    outputscale: float, rate: float, totals: Array, u: Array, v: Array,
-) -> None:  # fmt: skip
-    """totals[r, l] = distance or covariance of the mixtures base + r and those of one window.
-
-    Levels are outermost, so that one stays in the L1 cache for all rows. `u` and `v` are scratch, `u` zeros.
-    """
-    width = widths[first]
-    for r in range(n_rows):
-        for l in range(width):
-            totals[r, l] = 0.0
-    side = (atoms, widths, first, last, offsets, weights, points, base, n_rows)
-    if bandwidth > 0.0:
-        _gaussian(*side, n_reflect, bandwidth, totals, u, v)
-    elif points.shape[1] <= 10:
-        _energy(*side, n_reflect > 0, totals)
-    else:
-        _long_energy(*side, n_reflect > 0, totals, u, v)
-    for r in range(n_rows):
-        _finish(data, base + r, data_b, window, width, totals[r])
-        covariance(power, outputscale, rate, width, totals[r])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -256,25 +233,43 @@ def covariance(power: int, outputscale: float, rate: float, width: int, values: 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def fill_pairs(
-    start: int, stop: int, symmetric: bool, power: int, outputscale: float, rate: float, offsets: Array,
+    start: int, stop: int, rows: int, symmetric: bool, power: int, outputscale: float, rate: float, offsets: Array,
     weights: Array, points: Array, data: Array, n_reflect: int, bandwidth: float, atoms: Array,
-    widths: Array, starts: Array, lane: Array, data_b: Array, out: Array,
+    widths: Array, starts: Array, lane: Array, data_b: Array, vectors: Array, out: Array,
 ) -> None:  # fmt: skip
-    """Tiles [start, stop) of `out`: ROWS mixtures of a by one window of b."""
-    n_a, n_b = out.shape
-    totals, u, v = np.empty((ROWS, LEADING)), np.zeros(WINDOW), np.empty(WINDOW)
+    """Tiles [start, stop) of distances or covariances, each of `rows` mixtures of a by one window of b.
+
+    They are `out`, or, where there are `vectors` (k, V, WINDOW), `out` (B_a, k) gets its products with these added:
+    one function for both, since what it calls is compiled again with each that calls it.
+    """
+    n_a = len(offsets) - 1
+    totals, u, v = np.empty((rows, LEADING)), np.zeros(WINDOW), np.empty(WINDOW)
     for t in range(start, stop):
         row, window = t // len(lane), t % len(lane)
-        base_a, base_b = row * ROWS, window * WINDOW
+        base_a, base_b = row * rows, window * WINDOW
         if symmetric and base_a >= base_b + WINDOW:
             continue
         first, last = starts[window], starts[window + 1]
-        n_lanes = min(WINDOW, n_b - base_b)
-        n_rows = min(ROWS, n_a - base_a)
-        fill_tile(
-            atoms, widths, first, last, data_b, window, offsets, weights, points, data, base_a, n_rows, n_reflect,
-            bandwidth, power, outputscale, rate, totals, u, v,
-        )  # fmt: skip
+        n_rows, width = min(rows, n_a - base_a), widths[first]
+        for r in range(n_rows):
+            for l in range(width):
+                totals[r, l] = 0.0
+        # levels are outermost in these, so that one stays in the L1 cache for all rows
+        side = (atoms, widths, first, last, offsets, weights, points, base_a, n_rows)
+        if bandwidth > 0.0:
+            _gaussian(*side, n_reflect, bandwidth, totals, u, v)
+        elif points.shape[1] <= 10:
+            _energy(*side, n_reflect > 0, totals)
+        else:
+            _long_energy(*side, n_reflect > 0, totals, u, v)
+        for r in range(n_rows):
+            _finish(data, base_a + r, data_b, window, width, totals[r])
+            covariance(power, outputscale, rate, width, totals[r])
+            for k in range(len(vectors)):
+                out[base_a + r, k] += _dot(vectors, k, window, width, totals[r])
+        if len(vectors) > 0:
+            continue
+        n_lanes = min(WINDOW, out.shape[1] - base_b)
         if symmetric:
             _mirror(totals, lane, window, base_a, n_rows, n_lanes, 0.0 if power == 0 else outputscale, out)
         else:
@@ -282,6 +277,14 @@ def fill_pairs(
             for r in range(n_rows):
                 for c in range(np.uint64(n_lanes)):
                     out[base_a + r, begin + c] = totals[r, np.uint64(lane[window, c])]
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+def _dot(vectors: Array, k: int, window: int, width: int, row: Array) -> float:
+    total = 0.0
+    for l in range(width):
+        total += vectors[k, window, l] * row[l]
+    return total
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]

@@ -14,7 +14,9 @@ from ..._checks import Array
 from ._math import fma
 from ._parallel import parallel_for
 
-DRAWS = 256  # in a block: a row of 2 kB for each coordinate, and a few kernels' sums, in the L1 cache up to d = 10
+__all__ = ["student_sums"]
+
+_DRAWS = 256  # in a block: two rows of 2 kB for each coordinate, in the L2 cache up to d = 100
 
 
 def student_sums(
@@ -48,7 +50,7 @@ def student_sums(
     def block(start: int, stop: int) -> None:
         _student_sums(start, stop, xi, runs, origins, whitening, centres, constants, twice, left_out, out)
 
-    parallel_for(block, len(xi), 4 * DRAWS)
+    parallel_for(block, len(xi), 4 * _DRAWS)
     return out
 
 
@@ -59,10 +61,10 @@ def _student_sums(
 ) -> None:  # fmt: skip
     """Draws [start, stop) of `out`; every draw has one lane, so that its bits do not depend on its neighbours."""
     d = xi.shape[1]
-    points, white = np.empty((d, DRAWS)), np.empty((d, DRAWS))
-    base, power, total = np.empty(DRAWS), np.empty(DRAWS), np.empty(DRAWS)
-    for first in range(start, stop, DRAWS):
-        width = min(DRAWS, stop - first)
+    points, white = np.empty((d, _DRAWS)), np.empty((d, _DRAWS))
+    base, power, total = np.empty(_DRAWS), np.empty(_DRAWS), np.empty(_DRAWS)
+    for first in range(start, stop, _DRAWS):
+        width = min(_DRAWS, stop - first)
         total[:] = 0.0
         for r in range(len(runs) - 1):
             for i in range(d):

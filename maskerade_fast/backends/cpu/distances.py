@@ -17,7 +17,6 @@ order, so that d of equal mixtures is exactly 0.
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -38,7 +37,7 @@ _N_DATA = 3  # columns of Atoms.data before the features
 class Lanes(NamedTuple):
     """The right-hand side in the layout of the module's docstring; L levels in V windows."""
 
-    atoms: Array  # (L, 1 + P, WINDOW): weight, then point; padded with weight 0
+    atoms: Array  # (L * (1 + P) * WINDOW,): weight, then point; padded with weight 0
     widths: Array  # (L,) lanes in use, a multiple of VECTOR
     starts: Array  # (V + 1,) levels of a window
     lane: Array  # (V, WINDOW) of each mixture in its window
@@ -70,7 +69,7 @@ class Atoms:
         if n:
             np.cumsum(np.maximum.reduceat(counts, np.arange(0, n, WINDOW)), out=starts[1:])
         lanes = Lanes(
-            atoms=_aligned_zeros((int(starts[-1]), 1 + self.points.shape[1], WINDOW)),
+            atoms=_aligned_zeros(int(starts[-1]) * (1 + self.points.shape[1]) * WINDOW),
             widths=np.zeros(starts[-1], dtype=np.int64),
             starts=starts,
             lane=np.zeros((n_windows, WINDOW), dtype=np.int64),
@@ -150,24 +149,28 @@ def pairwise_distance(a: Any, b: Any = None) -> Array:
 
 def pairwise(a: Atoms, b: Atoms | None, power: int, outputscale: float, lengthscale: float) -> Array:
     """`pairwise_distance` (power 0) or the hyper-kernel of it (power 1, 2) in the same pass."""
-    symmetric = b is None
     other = a if b is None else b
-    n_a, n_b = len(a), len(other)
-    require_room((n_a, n_b), "a matrix between mixtures")
-    out = np.empty((n_a, n_b))
-    if out.size == 0:
-        return out
-    lanes = other.lanes
-    n_tiles = -(-n_a // ROWS) * len(lanes.lane)
+    require_room((len(a), len(other)), "a matrix between mixtures")
+    out = np.empty((len(a), len(other)))
+    if out.size:
+        walk_tiles(a, other, ROWS, 4, b is None, (power, outputscale, lengthscale), np.empty((0, 0, 0)), out)
+    return out
+
+
+def walk_tiles(
+    a: Atoms, b: Atoms, rows: int, tiles: int, symmetric: bool, kernel: tuple[int, float, float], vectors: Array,
+    out: Array,
+) -> None:  # fmt: skip
+    """`fill_pairs` of all tiles, so many in a block of one thread."""
+    lanes, (power, outputscale, lengthscale) = b.lanes, kernel
 
     def block(start: int, stop: int) -> None:
         fill_pairs(
-            start, stop, symmetric, power, outputscale, -1.0 / lengthscale**2,
-            a.offsets, a.weights, a.points, a.data, a.n_reflect, a.bandwidth, *lanes, out,
+            start, stop, rows, symmetric, power, outputscale, -1.0 / lengthscale**2,
+            a.offsets, a.weights, a.points, a.data, a.n_reflect, a.bandwidth, *lanes, vectors, out,
         )  # fmt: skip
 
-    run(block, n_tiles, 4, len(a.weights) * len(other.weights))
-    return out
+    run(block, -(-len(a) // rows) * len(lanes.lane), tiles, len(a.weights) * len(b.weights))
 
 
 def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array) -> tuple[Array, Array]:
@@ -202,12 +205,12 @@ def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array) -> tuple[Array, Arra
     return g_weights, g_points
 
 
-def _aligned_zeros(shape: tuple[int, ...]) -> Array:
-    """Zeros from the start of a cache line on: vectors that straddle two lines cost 6 % of a distance."""
+def _aligned_zeros(size: int) -> Array:
+    """From the start of a cache line on: vectors that straddle two lines cost 6 % of a distance."""
     line = 64 // 8
-    flat = np.zeros(math.prod(shape) + line)
-    first = -flat.ctypes.data // 8 % line
-    return flat[first : first + math.prod(shape)].reshape(shape)
+    room = np.zeros(size + line)
+    first = -room.ctypes.data // 8 % line
+    return room[first : first + size]
 
 
 def native(array: Array, dtype: Any) -> Array:

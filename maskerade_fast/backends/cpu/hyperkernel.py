@@ -11,13 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ..._checks import Array
-from ._distance_kernels import LEADING, WINDOW, covariance, fill_tile
-from .distances import native, pairwise, run
+from ._distance_kernels import WINDOW, covariance
+from .distances import native, pairwise, run, walk_tiles
 
 __all__ = ["covariance_from_distance", "hyperkernel", "hyperkernel_matvec"]
+
+_ROWS = 16  # of a product's blocks: few mixtures of a share threads too
 
 
 def hyperkernel(a: Any, b: Any = None, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
@@ -68,45 +69,10 @@ def hyperkernel_matvec(a: Any, b: Any, v: Array, *, outputscale: float, lengthsc
     out = np.zeros((len(a), v.shape[1]))
     if out.size == 0 or len(b) == 0:
         return out
-    lanes = b.lanes
-    by_lane = np.zeros((len(lanes.lane), v.shape[1], WINDOW))
-    by_lane[np.arange(len(b)) // WINDOW, :, lanes.lane.reshape(-1)[: len(b)]] = v
+    lane = b.lanes.lane
+    by_lane = np.zeros((v.shape[1], *lane.shape))
+    by_lane[:, np.arange(len(b)) // WINDOW, lane.reshape(-1)[: len(b)]] = v.T
     vectors = native(by_lane, np.float64)
-
-    def block(start: int, stop: int) -> None:
-        _matvec(
-            start, stop, power, outputscale, -1.0 / lengthscale**2,
-            a.offsets, a.weights, a.points, a.data, a.n_reflect, a.bandwidth,
-            lanes.atoms, lanes.widths, lanes.starts, lanes.data, vectors, out,
-        )  # fmt: skip
-
-    run(block, len(a), 16, len(a.weights) * len(b.weights))
+    # all windows of the same rows in one block, so that they are added in one order
+    walk_tiles(a, b, _ROWS, len(lane), False, (power, outputscale, lengthscale), vectors, out)
     return out
-
-
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _matvec(
-    start: int, stop: int, power: int, outputscale: float, rate: float, offsets: Array, weights: Array,
-    points: Array, data: Array, n_reflect: int, bandwidth: float, atoms: Array, widths: Array,
-    starts: Array, data_b: Array, vectors: Array, out: Array,
-) -> None:  # fmt: skip
-    """Rows [start, stop) of `out`; windows outermost, so that one stays in cache for the whole block."""
-    n_rows = stop - start
-    totals, u, v = np.empty((n_rows, LEADING)), np.zeros(WINDOW), np.empty(WINDOW)
-    for window in range(len(starts) - 1):
-        first, last = starts[window], starts[window + 1]
-        fill_tile(
-            atoms, widths, first, last, data_b, window, offsets, weights, points, data, start, n_rows, n_reflect,
-            bandwidth, power, outputscale, rate, totals, u, v,
-        )  # fmt: skip
-        for r in range(n_rows):
-            for k in range(vectors.shape[1]):
-                out[start + r, k] += _dot(vectors, window, k, widths[first], totals[r])
-
-
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
-def _dot(vectors: Array, window: int, k: int, width: int, row: Array) -> float:
-    total = 0.0
-    for l in range(width):
-        total += vectors[window, k, l] * row[l]
-    return total
