@@ -3,9 +3,10 @@
     python bench/where_time_goes.py [--data-dir DIR] [--budget 1000] [--out bench/results/profile.json] [SET ...]
 
 Sets: airline (of examples/), yacht, concrete and sterling (NAME.csv in DIR, sterling_eri.csv). A first run compiles.
-The second has a clock round every door of the backend and every compiled loop of the host: processor time of all threads,
-so other work on the machine hardly shows. What none of these takes is Python, NumPy and SciPy between them; a third run under cProfile shares it out among
-the modules by their own time, which its cost a call makes too large for many small ones.
+The second has a clock round every door of the backend and every compiled loop of the host: processor time of all
+threads, so other work on the machine hardly shows. What none of these takes is Python, NumPy and SciPy between them; a
+third run under cProfile shares it out among the modules by their own time, which its cost a call makes too large for
+many small ones.
 """
 
 from __future__ import annotations
