@@ -7,10 +7,11 @@ price is that of the fastest way found here: NumPy's own function on an array th
 and DPOTRF of the BLAS in use on one thread, which is what many matrices at once want.
 
 Each round times the price and the operation one after the other, and a share is the median of the rounds' ratios, in
-seconds of processor time: on a machine with other work the clock measures that work. A target in seconds counts as met
-where the clock's median meets it, or the processor time: on idle cores an operation takes no longer by the clock than
-that. A result of megabytes must also be touched for the first time, which can take longer than to write it:
-the floor of `Gram` has that, and `Gram in place` has neither.
+seconds of processor time: on a machine with other work the clock measures that work. Short operations are repeated, as
+prices are: a first call after other work waits for the second core and for the caches. A target in seconds counts as
+met where the clock's median meets it, or the processor time: on idle cores an operation takes no longer by the clock.
+A result of megabytes must also be touched for the first time, which can take longer than to write it: the floor of
+`Gram` has that, and `Gram in place` has neither.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import os
 import time
 import tracemalloc
@@ -44,7 +46,7 @@ from maskerade_fast.likelihood import log_likelihood
 
 Call = Callable[[], Any]
 IN_L1 = 1000
-_SECONDS = 0.02  # of a price's sample, at least
+_SECONDS = 0.02  # of a sample, at least: of a price's by the processor, of an operation's by the clock
 
 
 class Operation(NamedTuple):
@@ -282,12 +284,15 @@ def measured(operation: Operation, rounds: int = 5) -> dict[str, Any]:
         megabytes = tracemalloc.get_traced_memory()[1] / 1e6
         tracemalloc.stop()
     operation.base()
+    begin = time.perf_counter()
+    operation.call()
+    calls = max(1, math.ceil(_SECONDS / (time.perf_counter() - begin)))
     bases, times, clocks = [], [], []
     for _ in range(rounds):
         bases.append(operation.base())
         begin = time.perf_counter()
-        times.append(processor_seconds(operation.call))
-        clocks.append(time.perf_counter() - begin)
+        times.append(processor_seconds(lambda: [operation.call() for _ in range(calls)]) / calls)
+        clocks.append((time.perf_counter() - begin) / calls)
         if sum(clocks) > 120.0:
             break
     ratio = float(np.median(np.array(times) / np.array(bases)))
