@@ -8,9 +8,10 @@ and DPOTRF of the BLAS in use on one thread, which is what many matrices at once
 
 Each round times the price and the operation one after the other, and a share is the median of the rounds' ratios, in
 seconds of processor time: on a machine with other work the clock measures that work. Short operations are repeated, as
-prices are: a first call after other work waits for the second core and for the caches. A target in seconds counts as
-met where the clock's median meets it, or the processor time: on idle cores an operation takes no longer by the clock.
-A result of megabytes must also be touched for the first time, which can take longer than to write it: the floor of
+prices are, and begun before the clock is: after a price, which takes one thread, the second core of a virtual machine
+can need some 50 ms until it runs at its speed (calls took up to twice their time). A target in seconds counts as met
+where the clock's median meets it, or the processor time: on idle cores an operation takes no longer by the clock. A
+result of megabytes must also be touched for the first time, which can take longer than to write it: the floor of
 `Gram` has that, and `Gram in place` has neither.
 """
 
@@ -46,7 +47,8 @@ from maskerade_fast.likelihood import log_likelihood
 
 Call = Callable[[], Any]
 IN_L1 = 1000
-_SECONDS = 0.02  # of a sample, at least: of a price's by the processor, of an operation's by the clock
+_SECONDS = 0.02  # of a price's sample, at least
+_SECONDS_OF_CALLS = 0.1  # by the clock, of an operation's sample, and of what goes before it uncounted
 
 
 class Operation(NamedTuple):
@@ -273,43 +275,61 @@ def operations(full: bool = False) -> list[Operation]:
 # ---- measuring ----
 
 
-def measured(operation: Operation, rounds: int = 5) -> dict[str, Any]:
-    """A row of the results."""
-    megabytes = None
-    if operation.megabytes is None:
-        operation.call()
-    else:
-        tracemalloc.start()
-        operation.call()
-        megabytes = tracemalloc.get_traced_memory()[1] / 1e6
-        tracemalloc.stop()
-    operation.base()
-    begin = time.perf_counter()
-    operation.call()
-    calls = max(1, math.ceil(_SECONDS / (time.perf_counter() - begin)))
-    bases, times, clocks = [], [], []
-    for _ in range(rounds):
-        bases.append(operation.base())
+class Samples:
+    """Rounds of one operation: its price, and its time right after."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation, self.traced = operation, None
+        if operation.megabytes is None:
+            operation.call()
+        else:
+            tracemalloc.start()
+            operation.call()
+            self.traced = tracemalloc.get_traced_memory()[1] / 1e6
+            tracemalloc.stop()
+        operation.base()
         begin = time.perf_counter()
-        times.append(processor_seconds(lambda: [operation.call() for _ in range(calls)]) / calls)
-        clocks.append((time.perf_counter() - begin) / calls)
-        if sum(clocks) > 120.0:
-            break
-    ratio = float(np.median(np.array(times) / np.array(bases)))
-    row = {"operation": operation.name, "size": operation.size, "floor": operation.floor, "rounds": len(times)}
-    row |= {
-        "processor_s": float(np.median(times)),
-        "floor_s": float(np.median(bases)),
-        "wall_s": float(np.median(clocks)),
-    }
-    row |= {"share": 1.0 / ratio, "times_base": ratio}
-    if megabytes is not None:
-        row["megabytes"] = megabytes
-    asked = {key: getattr(operation, key) for key in ("least", "most", "seconds", "megabytes")}
-    row["asked"] = {key: value for key, value in asked.items() if value is not None}
-    row["met"] = all(holds(row, key, value) for key, value in row["asked"].items())
-    row["load"] = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    return row
+        operation.call()
+        self.calls = max(1, math.ceil(_SECONDS_OF_CALLS / (time.perf_counter() - begin)))
+        self.bases: list[float] = []
+        self.times: list[float] = []
+        self.clocks: list[float] = []
+
+    def take(self) -> None:
+        self.bases.append(self.operation.base())
+        if self.calls > 1:
+            self._repeat()
+        begin = time.perf_counter()
+        self.times.append(processor_seconds(self._repeat) / self.calls)
+        self.clocks.append((time.perf_counter() - begin) / self.calls)
+
+    def _repeat(self) -> None:
+        for _ in range(self.calls):
+            self.operation.call()  # the result goes at once, as a caller's would: its memory is used again
+
+    def row(self) -> dict[str, Any]:
+        """A row of the results."""
+        operation = self.operation
+        ratio = float(np.median(np.array(self.times) / np.array(self.bases)))
+        row: dict[str, Any] = {"operation": operation.name, "size": operation.size, "floor": operation.floor}
+        row |= {"rounds": len(self.times), "share": 1.0 / ratio, "times_base": ratio}
+        for key, values in (("processor_s", self.times), ("floor_s", self.bases), ("wall_s", self.clocks)):
+            row[key] = float(np.median(values))
+        if self.traced is not None:
+            row["megabytes"] = self.traced
+        asked = {key: getattr(operation, key) for key in ("least", "most", "seconds", "megabytes")}
+        row["asked"] = {key: value for key, value in asked.items() if value is not None}
+        row["met"] = all(holds(row, key, value) for key, value in row["asked"].items())
+        row["load"] = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        return row
+
+
+def measured(operation: Operation, rounds: int = 5) -> dict[str, Any]:
+    """The row of one operation."""
+    samples = Samples(operation)
+    for _ in range(rounds):
+        samples.take()
+    return samples.row()
 
 
 def holds(row: dict[str, Any], key: str, value: float) -> bool:
@@ -358,12 +378,15 @@ def main() -> None:
     args = parser.parse_args()
     prices = {"sqrt_ns": 1e9 * root(), "exp_ns": 1e9 * exponential(), "dgemm_gflops": product_rate() / 1e9}
     content = {**surroundings(), "prices_of_one_core": prices, "rows": []}
-    for operation in operations(args.full):
-        if not args.words or any(word in operation.name for word in args.words):
-            content["rows"].append(measured(operation, args.rounds))
-            print(table({"rows": content["rows"][-1:]}).splitlines()[-1], flush=True)
-            if args.out:
-                args.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    chosen = [o for o in operations(args.full) if not args.words or any(word in o.name for word in args.words)]
+    samples = [Samples(operation) for operation in chosen]
+    for k in range(args.rounds):  # outermost: a spell of other work on the machine is in few rounds of each
+        for one in samples:
+            one.take()
+        content["rows"] = [one.row() for one in samples]
+        print(f"round {k + 1} of {args.rounds}", flush=True)
+        if args.out:
+            args.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     print(f"\n{prices}\n\n{table(content)}")
 
 
