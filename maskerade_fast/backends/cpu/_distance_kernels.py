@@ -319,6 +319,8 @@ def fill_self_terms(
         for j in range(offsets[a], offsets[a + 1]):
             for i in range(offsets[a], offsets[a + 1]):
                 if bandwidth == 0.0:
+                    if i == j and n_reflect == 0:
+                        continue  # a distance of 0
                     if n_reflect > 0:
                         g = _chain(points, i, j, 1.0, n_dims, n, 0.0)
                         same = _chain(points, i, j, 1.0, 0, n_dims, g)
