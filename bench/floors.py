@@ -294,6 +294,7 @@ class Samples:
         self.bases: list[float] = []
         self.times: list[float] = []
         self.clocks: list[float] = []
+        self.loads: list[float] = []
 
     def take(self) -> None:
         self.bases.append(self.operation.base())
@@ -302,6 +303,8 @@ class Samples:
         begin = time.perf_counter()
         self.times.append(processor_seconds(self._repeat) / self.calls)
         self.clocks.append((time.perf_counter() - begin) / self.calls)
+        if hasattr(os, "getloadavg"):
+            self.loads.append(os.getloadavg()[0])
 
     def _repeat(self) -> None:
         for _ in range(self.calls):
@@ -320,7 +323,7 @@ class Samples:
         asked = {key: getattr(operation, key) for key in ("least", "most", "seconds", "megabytes")}
         row["asked"] = {key: value for key, value in asked.items() if value is not None}
         row["met"] = all(holds(row, key, value) for key, value in row["asked"].items())
-        row["load"] = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        row["load"] = max(self.loads, default=None)
         return row
 
 

@@ -208,19 +208,24 @@ class LatentMap:
         ValueError, TypeError
             As `inverse`.
         """
+        orders = np.ascontiguousarray(orders, dtype=np.int64)
         n_mixtures, (n_orders, n) = len(mixtures), orders.shape
         own = self.inverse(mixtures).values.reshape(n_mixtures, self.dimension(n))
         xi = np.empty((n_mixtures, n_orders, own.shape[1]))
-        broken, behind, place = _breaks(orders.tobytes(), n)
+        broken, behind, place = _distinct_sticks(orders.tobytes(), n)
         weights = mixtures.weights.reshape(n_mixtures, n)
-        sticks = self._stick_coordinates(weights[:, broken], weights @ behind, behind.sum(axis=0))
+        later = np.zeros((n_mixtures, len(broken)))
+        for k in range(n - 1, -1, -1):  # no product of matrices: its bits depend on how many rows there are
+            later += weights[:, k, None] * behind[k]
+        sticks = self._stick_coordinates(weights[:, broken], later, behind.sum(axis=0))
         np.clip(sticks, -_BOUND, _BOUND, out=sticks)
         xi[:, :, : n - 1] = sticks[:, place]
         components = 2 * n * self.n_dims
         by_component = own[:, n - 1 : n - 1 + components].reshape(n_mixtures, 2, n, self.n_dims)
         for half in range(2):
             first = n - 1 + half * n * self.n_dims
-            xi[:, :, first : first + n * self.n_dims] = by_component[:, half, orders].reshape(n_mixtures, n_orders, -1)
+            turned = by_component[:, half, orders].reshape(n_mixtures, n_orders, n * self.n_dims)
+            xi[:, :, first : first + n * self.n_dims] = turned
         xi[:, :, n - 1 + components :] = own[:, None, n - 1 + components :]
         return xi
 
@@ -431,7 +436,7 @@ def _layout(sizes_bytes: bytes, n_dims: int, n_extra: int) -> _Layout:
 
 
 @lru_cache(maxsize=32)
-def _breaks(orders_bytes: bytes, n: int) -> tuple[Array, Array, Array]:
+def _distinct_sticks(orders_bytes: bytes, n: int) -> tuple[Array, Array, Array]:
     """The U different sticks of orders of n components.
 
     The component broken off (U,), which ones lie behind it (n, U) as 0 and 1, and for each order its sticks (P, n - 1).

@@ -377,7 +377,7 @@ def sobol_normal(dimension: int, count: int, rng: np.random.Generator) -> Array:
         raise ValueError(
             f"max_components: {dimension} latent dimensions, expected at most {_SOBOL_MAX_DIMENSION} (Sobol)"
         )
-    if count == 1:  # is uniform in any scrambled net, which would take a millisecond to make
+    if count == 1:  # one point of a scrambled net is uniform, and the net would take a millisecond to make
         return np.asarray(special.ndtri((rng.integers(0, 1 << _SOBOL_BITS, (1, dimension)) + 0.5) * 2.0**-_SOBOL_BITS))
     import scipy  # scipy.stats takes most of a second to load: not at import
     from scipy.stats import qmc

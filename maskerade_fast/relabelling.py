@@ -25,13 +25,13 @@ _CHUNK_BYTES = 64 * 2**20
 def orders(n: int) -> Array:
     """Orders of n components, (P, n); the identity comes first."""
     if n <= ALL_ORDERS:
-        return np.array(list(itertools.permutations(range(n))))
+        return np.array(list(itertools.permutations(range(n))), dtype=np.int64)
     rows = [np.arange(n)]
     for i, j in itertools.combinations(range(n), 2):
         row = np.arange(n)
         row[[i, j]] = j, i
         rows.append(row)
-    return np.array(rows)
+    return np.array(rows, dtype=np.int64)
 
 
 def relabelled(latent_map: LatentMap, mixtures: GMMBatch, n: int) -> Iterator[tuple[slice, Array]]:

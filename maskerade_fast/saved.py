@@ -30,12 +30,12 @@ _HISTORY_COLUMNS = 6
 
 def packed(posterior: Any) -> dict[str, Array]:
     """Everything a posterior rests on, in NumPy arrays by name."""
-    data = posterior.data_standardised
+    data, rows = posterior.data_standardised, len(posterior.history)
     arrays: dict[str, Array] = {
         "X": to_host(data.X),
         "y": to_host(data.y),
         "trend": np.array(posterior.trend),
-        "history": np.array([astuple(row) for row in posterior.history], dtype=float).reshape(-1, _HISTORY_COLUMNS),
+        "history": np.array([astuple(row) for row in posterior.history], dtype=float).reshape(rows, _HISTORY_COLUMNS),
         "warnings": np.array(posterior.warnings, dtype=np.str_),
     }
     for field in fields(Standardiser):
@@ -59,13 +59,15 @@ def unpacked(arrays: dict[str, Array]) -> dict[str, Any]:
     ValueError, TypeError, OverflowError
         If one is not what it should be, or does not fit the others.
     """
-    trend = arrays.pop("trend", np.array("none"))  # files of layout 1 have none
+    trend = arrays.get("trend", np.array("none"))  # files of layout 1 have none
     if trend.shape != () or arrays["warnings"].dtype.kind != "U":
         raise TypeError("trend or warnings: not text")
     history = float_array(arrays["history"], "history", ndim=2, allow="any")
     if history.shape[1] != _HISTORY_COLUMNS:
         raise ValueError(f"history: {history.shape[1]} columns, expected {_HISTORY_COLUMNS}")
-    values: dict[str, Any] = {name: array if array.ndim else float(array) for name, array in arrays.items()}
+    values: dict[str, Any] = {
+        name: array if array.ndim else float(array) for name, array in arrays.items() if name != "trend"
+    }
     parts = {
         "data_standardised": RegressionData.from_arrays(values["X"], values["y"], str(trend)),
         "standardiser": _part(Standardiser, "standardiser", values),

@@ -130,6 +130,9 @@ class StudentMixture:
         )  # fmt: skip
         with np.errstate(divide="ignore"):
             terms = np.log(sums) + top + 0.5 * np.einsum("bd,bd->b", xi, xi)
+        for b in np.flatnonzero(sums < np.finfo(float).tiny):  # powers underflow far off in many dimensions
+            here = self.log_terms(xi[b : b + 1])[:, 0]
+            terms[b] = special.logsumexp(here if left_out is None else np.where(left_out == b, -np.inf, here))
         return np.asarray(np.logaddexp(prior, terms))
 
     def transform(self, normal: Array) -> Array:

@@ -152,7 +152,7 @@ def test_equal_mixtures_are_exactly_at_0(D: int, options: dict[str, Any], rng: n
     assert (np.diag(gaussian_mmd2(a, a[:], bandwidth=0.3, metric=metric)) == 0.0).all()
 
 
-@pytest.mark.parametrize("D", [1, 3])
+@pytest.mark.parametrize("D", [1, 3, 7])
 @pytest.mark.parametrize("options", METRICS, ids=METRIC_IDS)
 def test_chunks_and_threads_leave_the_bits(D: int, options: dict[str, Any], rng: np.random.Generator) -> None:
     a, b, metric = random_batch(rng, 301, D), random_batch(rng, 523, D), Metric(**options)

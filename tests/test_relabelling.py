@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
+from maskerade_fast.gmm import GMMBatch
 from maskerade_fast.gram import gram
+from maskerade_fast.latent import LogNormal
 from maskerade_fast.prior import Prior
 from maskerade_fast.relabelling import ALL_ORDERS, orders, relabelled
 
@@ -49,3 +52,30 @@ def test_the_first_order_is_the_own_one(rng: np.random.Generator) -> None:
     rows = draws.latent.sizes == 3
     ((_, xi),) = relabelled(prior.latent_map, draws.mixtures[rows], 3)
     np.testing.assert_allclose(xi[:, 0].ravel(), draws.latent[rows].values, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 6, 9])
+@pytest.mark.parametrize("options", [{}, {"concentration": 0.3}, {"noise_variance": 0.01, "mass": LogNormal(0.0, 0.5)}])
+def test_orders_are_inverses_of_turned_mixtures(n: int, options: dict[str, Any], rng: np.random.Generator) -> None:
+    latent_map = Prior.from_data(X, max_components=n, **options).latent_map
+    d = latent_map.dimension(n)
+    g = latent_map.forward(latent_map.latent([n] * 9, rng.normal(size=9 * d)))
+    table = orders(n)[:40]
+    found = latent_map.in_orders(g, table)
+    np.testing.assert_array_equal(found[:, 0].ravel(), latent_map.inverse(g).values)
+    for k, order in enumerate(table):
+        rows = (n * np.arange(9)[:, None] + order).ravel()
+        turned = GMMBatch(g.offsets, g.weights[rows], g.means[rows], g.scales[rows], g.noise_variances)
+        np.testing.assert_allclose(found[:, k].ravel(), latent_map.inverse(turned).values, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 4, 5, 6, 9])
+def test_bits_of_orders_depend_on_the_mixture_alone(n: int, rng: np.random.Generator) -> None:
+    latent_map = Prior.from_data(X, max_components=n).latent_map
+    d = latent_map.dimension(n)
+    g = latent_map.forward(latent_map.latent([n] * 50, rng.normal(size=50 * d)))
+    table = orders(n)[:60].astype(np.int32)  # any integers will do
+    together = latent_map.in_orders(g, table)
+    for b in range(50):
+        np.testing.assert_array_equal(latent_map.in_orders(g[b], table)[0], together[b])
+    assert latent_map.in_orders(g[:0], table).shape == (0, len(table), d)

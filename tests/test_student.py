@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 from scipy import stats
@@ -96,7 +97,7 @@ def test_the_prior_alone_is_left_alone(rng: np.random.Generator) -> None:
     assert prior.refitted(xi, np.full(10, 0.1)) is prior
 
 
-@pytest.mark.parametrize("d", range(1, 10))
+@pytest.mark.parametrize("d", [*range(1, 10), 40, 85])
 def test_ratio_is_the_sum_of_the_terms(d: int, rng: np.random.Generator) -> None:
     """More draws than one block, kernels that share factors, draws far off, and some that a kernel does not see."""
     roots = rng.normal(size=(2, d, d))
@@ -113,6 +114,17 @@ def test_ratio_is_the_sum_of_the_terms(d: int, rng: np.random.Generator) -> None
     np.testing.assert_allclose(mixture.log_ratio(xi, left_out=left_out), expected, rtol=1e-13, atol=1e-13)
 
 
+def test_far_off_in_many_dimensions_no_power_is_lost() -> None:
+    """Coordinates of a weight and a scale of 0 beside a narrow kernel: the powers themselves underflow."""
+    mixture = StudentMixture(np.array([0.9]), np.zeros((1, 85)), 0.005 * np.eye(85)[None], 0.1)
+    xi = np.zeros((3, 85))
+    xi[1, :2] = 37.5, -37.5
+    ratio = mixture.log_ratio(xi)
+    np.testing.assert_allclose(ratio, np.logaddexp(np.log(0.1), mixture.log_terms(xi)[0]), rtol=1e-12)
+    assert ratio[1] > 1000.0
+    np.testing.assert_allclose(mixture.log_ratio(xi, left_out=np.array([1]))[1], np.log(0.1))
+
+
 def test_bits_of_a_ratio_depend_on_its_draw_alone(rng: np.random.Generator) -> None:
     roots = rng.normal(size=(3, 5, 5))
     factors = np.linalg.cholesky(roots @ roots.transpose(0, 2, 1) + np.eye(5))
@@ -121,3 +133,11 @@ def test_bits_of_a_ratio_depend_on_its_draw_alone(rng: np.random.Generator) -> N
     together = mixture.log_ratio(xi)
     for rows in (slice(0, 1), slice(7, 300), slice(1499, 1500)):
         np.testing.assert_array_equal(mixture.log_ratio(xi[rows]), together[rows])
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        np.testing.assert_array_equal(mixture.log_ratio(np.tile(xi, (20, 1)))[:1500], together)
+    finally:
+        numba.set_num_threads(threads)
+    np.testing.assert_array_equal(mixture.log_ratio(np.tile(xi, (20, 1)))[-1500:], together)
+    np.testing.assert_array_equal(mixture.log_ratio(xi[::2]), together[::2])

@@ -162,7 +162,6 @@ def _gaussian_vjp(
                     h = -2.0 / signs * pull[l] * atoms[q + l] * sqrt(product[l]) * exp_neg(exponent[l])
                     total += h
                     exponent[l] = h
-                    product[l] = 0.0
                 g_weights[i] += total
                 for d in range(n_dims):
                     m, g_m, g_s = points[i, d], 0.0, 0.0

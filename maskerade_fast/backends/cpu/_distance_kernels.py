@@ -1,11 +1,11 @@
 """Compiled loops of the pairwise distances; `distances.py` explains the layout, `Lanes` the arrays.
 
-Every sum is a chain of `fma` in a fixed order, so that vectors and remainders round alike; no fast-math.
-A call with arrays costs 25 ns of reference counts, a root 1 ns: functions that are called for every tile hold all
-loops below that. Those index atoms as one flat array by unsigned numbers, so that LLVM knows how far apart rows
-are: it needs one check for overlap with the sums, not one a coordinate, and none for indices below 0, which is a
-tenth of the time in five dimensions. ``error_model="numpy"`` drops a test for division by zero, which would keep
-loops from being vectorised.
+Sums over components are chains of `fma` in a fixed order, so that vectors and remainders round alike; no fast-math but
+in `_dot`, whose order is the machine code's. A call with arrays costs 25 ns of reference counts, a root 1 ns: all loops
+over roots are in one function a tile; what is called once a row is little beside its 256 lanes. They index atoms as one
+flat array by unsigned numbers, so that LLVM knows how far apart rows are: it needs one check for overlap with the sums,
+not one a coordinate, and none for indices below 0, which is a tenth of the time in five dimensions.
+``error_model="numpy"`` drops a test for division by zero, which would keep loops from being vectorised.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fill_lanes(
             widths[first + k] = -(-larger[k] // VECTOR) * VECTOR
         for b in range(begin, end):
             size = offsets[b + 1] - offsets[b]
-            l = larger[size]  # mixtures of a size in their order
+            l = larger[size]  # the first lane of a size; counted up, its next free one
             larger[size] += 1
             lane[window, b - begin] = l
             for f in range(data.shape[1]):
@@ -69,7 +69,7 @@ def _add_roots(
     mean: tuple[float, ...], scale: tuple[float, ...], reflect: bool, w: float, atoms: Array, q: Any, width: Any,
     r: int, totals: Array,
 ) -> None:  # fmt: skip
-    """totals[r, l] += w w_l times a distance, of both images the mean; two chains have half the latency of one."""
+    """totals[r, l] += w w_l times a distance; with `reflect` the mean of those to the atom and to its mirror image."""
     q_mean, q_scale = q + np.uint64(WINDOW), q + np.uint64(WINDOW * (1 + len(mean)))
     if reflect:
         for l in range(width):
@@ -77,7 +77,7 @@ def _add_roots(
             distances = sqrt(squares(s, mean, 1.0, atoms, q_mean, l)) + sqrt(squares(s, mean, -1.0, atoms, q_mean, l))
             totals[r, l] = fma(0.5 * w * atoms[q + l], distances, totals[r, l])
     else:
-        for l in range(width):
+        for l in range(width):  # two chains have half the latency of one
             s = squares(0.0, mean, 1.0, atoms, q_mean, l) + squares(0.0, scale, 1.0, atoms, q_scale, l)
             totals[r, l] = fma(w * atoms[q + l], sqrt(s), totals[r, l])
 
@@ -181,7 +181,6 @@ def _gaussian(
                     w = -2.0 / signs * weights[i]
                     for l in range(width):
                         totals[r, l] = fma(w * atoms[q + l], sqrt(u[l]) * exp_neg(v[l]), totals[r, l])
-                        u[l] = 0.0
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -243,7 +242,7 @@ def fill_pairs(
     one function for both, since what it calls is compiled again with each that calls it.
     """
     n_a = len(offsets) - 1
-    totals, u, v = np.empty((rows, LEADING)), np.zeros(WINDOW), np.empty(WINDOW)
+    totals, u, v = np.empty((rows, LEADING)), np.empty(WINDOW), np.empty(WINDOW)
     for t in range(start, stop):
         row, window = t // len(lane), t % len(lane)
         base_a, base_b = row * rows, window * WINDOW
@@ -281,6 +280,7 @@ def fill_pairs(
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
 def _dot(vectors: Array, k: int, window: int, width: int, row: Array) -> float:
+    """Sum over the lanes of one window; equal calls give equal bits."""
     total = 0.0
     for l in range(width):
         total += vectors[k, window, l] * row[l]

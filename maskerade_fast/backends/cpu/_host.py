@@ -12,7 +12,7 @@ from numba import njit
 
 from ..._checks import Array
 from ._math import fma
-from ._parallel import parallel_for
+from .distances import native, run
 
 __all__ = ["student_sums"]
 
@@ -23,7 +23,9 @@ def student_sums(
     xi: Array, runs: Array, origins: Array, whitening: Array, centres: Array, constants: Array, twice: int,
     left_out: Array,
 ) -> Array:  # fmt: skip
-    """Sum over k of ``constants[k] * (1 + |W (xi - c_k)|^2) ** (-twice / 2)`` at every draw.
+    """Sum over k of ``constants[k] * (1 + |W (xi - c_k)|^2) ** (-twice / 2)`` at every draw; all arrays float64.
+
+    A power below the smallest number is 0.
 
     Parameters
     ----------
@@ -38,19 +40,21 @@ def student_sums(
         W (c_k - origin) of each kernel.
     constants : (K,)
     twice : int
+        Of the exponent, which is a half or a whole number.
     left_out : (K,) int64
-        For each kernel the draw that does not see it, or -1.
+        For each kernel the row of `xi` that does not see it, or -1.
 
     Returns
     -------
     (B,) float64
     """
+    xi, left_out = native(xi, np.float64), native(left_out, np.int64)
     out = np.empty(len(xi))
 
     def block(start: int, stop: int) -> None:
         _student_sums(start, stop, xi, runs, origins, whitening, centres, constants, twice, left_out, out)
 
-    parallel_for(block, len(xi), 4 * _DRAWS)
+    run(block, len(xi), 4 * _DRAWS, len(xi) * len(constants))
     return out
 
 

@@ -161,7 +161,23 @@ def walk_tiles(
     a: Atoms, b: Atoms, rows: int, tiles: int, symmetric: bool, kernel: tuple[int, float, float], vectors: Array,
     out: Array,
 ) -> None:  # fmt: skip
-    """`fill_pairs` of all tiles, so many in a block of one thread."""
+    """`fill_pairs` of all tiles.
+
+    Parameters
+    ----------
+    a, b : Atoms
+    rows : int
+        Mixtures of `a` in a tile.
+    tiles : int
+        In a block of one thread; with `vectors` all windows of `b`, since these add to the same rows.
+    symmetric : bool
+        `b` is `a`.
+    kernel : power, outputscale, lengthscale
+        Power 0 for distances.
+    vectors : (k, V, WINDOW) float64
+        By lane; none for the matrix itself.
+    out : (B_a, B_b), or (B_a, k) zeros
+    """
     lanes, (power, outputscale, lengthscale) = b.lanes, kernel
 
     def block(start: int, stop: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..._checks import Array
 from ._distance_kernels import WINDOW, covariance
-from .distances import native, pairwise, run, walk_tiles
+from .distances import pairwise, run, walk_tiles
 
 __all__ = ["covariance_from_distance", "hyperkernel", "hyperkernel_matvec"]
 
@@ -72,7 +72,6 @@ def hyperkernel_matvec(a: Any, b: Any, v: Array, *, outputscale: float, lengthsc
     lane = b.lanes.lane
     by_lane = np.zeros((v.shape[1], *lane.shape))
     by_lane[:, np.arange(len(b)) // WINDOW, lane.reshape(-1)[: len(b)]] = v.T
-    vectors = native(by_lane, np.float64)
     # all windows of the same rows in one block, so that they are added in one order
-    walk_tiles(a, b, _ROWS, len(lane), False, (power, outputscale, lengthscale), vectors, out)
+    walk_tiles(a, b, _ROWS, len(lane), False, (power, outputscale, lengthscale), by_lane, out)
     return out
