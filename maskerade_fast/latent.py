@@ -209,25 +209,15 @@ class LatentMap:
             As `inverse`.
         """
         orders = np.ascontiguousarray(orders, dtype=np.int64)
-        n_mixtures, (n_orders, n) = len(mixtures), orders.shape
+        n_mixtures, n = len(mixtures), orders.shape[1]
         own = self.inverse(mixtures).values.reshape(n_mixtures, self.dimension(n))
-        xi = np.empty((n_mixtures, n_orders, own.shape[1]))
-        broken, behind, place = _distinct_sticks(orders.tobytes(), n)
+        broken, behind, places = _turns(orders.tobytes(), n, self.n_dims, self.n_extra)
         weights = mixtures.weights.reshape(n_mixtures, n)
         later = np.zeros((n_mixtures, len(broken)))
         for k in range(n - 1, -1, -1):  # no product of matrices: its bits depend on how many rows there are
             later += weights[:, k, None] * behind[k]
         sticks = self._stick_coordinates(weights[:, broken], later, behind.sum(axis=0))
-        np.clip(sticks, -_BOUND, _BOUND, out=sticks)
-        xi[:, :, : n - 1] = sticks[:, place]
-        components = 2 * n * self.n_dims
-        by_component = own[:, n - 1 : n - 1 + components].reshape(n_mixtures, 2, n, self.n_dims)
-        for half in range(2):
-            first = n - 1 + half * n * self.n_dims
-            turned = by_component[:, half, orders].reshape(n_mixtures, n_orders, n * self.n_dims)
-            xi[:, :, first : first + n * self.n_dims] = turned
-        xi[:, :, n - 1 + components :] = own[:, None, n - 1 + components :]
-        return xi
+        return np.concatenate([np.clip(sticks, -_BOUND, _BOUND), own], axis=1).take(places, axis=1)
 
     def pullback(self, latent: Latent, gradient: GMMGradient) -> Array:
         """Chain rule through `forward`: from the gradient in a mixture's arrays to the one in ξ.
@@ -436,14 +426,21 @@ def _layout(sizes_bytes: bytes, n_dims: int, n_extra: int) -> _Layout:
 
 
 @lru_cache(maxsize=32)
-def _distinct_sticks(orders_bytes: bytes, n: int) -> tuple[Array, Array, Array]:
-    """The U different sticks of orders of n components.
+def _turns(orders_bytes: bytes, n: int, n_dims: int, n_extra: int) -> tuple[Array, Array, Array]:
+    """The U different sticks of orders of n components, and where each order finds its coordinates.
 
-    The component broken off (U,), which ones lie behind it (n, U) as 0 and 1, and for each order its sticks (P, n - 1).
+    Returns
+    -------
+    broken : (U,)
+        The component broken off.
+    behind : (n, U)
+        1 for those behind it, else 0.
+    places : (P, d)
+        Of the coordinates of each order in a row of all sticks and then the coordinates in the order given.
     """
     orders = np.frombuffer(orders_bytes, dtype=np.int64).reshape(-1, n)
     sticks: dict[tuple[int, frozenset[int]], int] = {}
-    place = [
+    of_order = [
         [sticks.setdefault((row[j], frozenset(row[j + 1 :])), len(sticks)) for j in range(n - 1)]
         for row in orders.tolist()
     ]
@@ -451,7 +448,11 @@ def _distinct_sticks(orders_bytes: bytes, n: int) -> tuple[Array, Array, Array]:
     for (_, others), u in sticks.items():
         behind[list(others), u] = 1.0
     broken = np.array([component for component, _ in sticks], dtype=np.int64)
-    return broken, behind, np.array(place, dtype=np.int64).reshape(len(orders), n - 1)
+    first = len(sticks) + n - 1  # of the means
+    of_means = first + (orders[:, :, None] * n_dims + np.arange(n_dims)).reshape(len(orders), -1)
+    of_extra = np.broadcast_to(first + 2 * n * n_dims + np.arange(n_extra), (len(orders), n_extra))
+    of_weights = np.array(of_order, dtype=np.int64).reshape(len(orders), n - 1)
+    return broken, behind, np.concatenate([of_weights, of_means, of_means + n * n_dims, of_extra], axis=1)
 
 
 def _log_beta_quantile(a: float, b: Array, xi: Array) -> tuple[Array, Array]:
