@@ -170,6 +170,17 @@ class LatentMap:
         TypeError
             For mixtures of CuPy arrays: the map rests on special functions that only SciPy has.
         """
+        template, at, values = self._without_sticks(mixtures)
+        table = np.zeros(at.is_component.shape)
+        table[at.is_component] = mixtures.weights
+        # summed from the end, so that small remainders keep their digits
+        later = np.zeros_like(table)
+        later[:, :-1] = np.cumsum(table[:, :0:-1], axis=1)[:, ::-1]
+        values[at.stick[at.is_stick]] = self._stick_coordinates(table, later, at.sticks_left)[at.is_stick]
+        return template.with_values(np.clip(values, -_BOUND, _BOUND))
+
+    def _without_sticks(self, mixtures: GMMBatch) -> tuple[Latent, _Layout, Array]:
+        """Sizes and layout of mixtures, and their coordinates: unbounded, and 0 in place of the weights'."""
         check_on_host(mixtures)
         if mixtures.n_dims != self.n_dims:
             raise ValueError(f"mixtures: {mixtures.n_dims} dimensions, expected {self.n_dims}")
@@ -177,13 +188,7 @@ class LatentMap:
             raise ValueError("mixtures: a mean is negative, expected means >= 0 (folded, as for D = 1)")
         template = self.latent(mixtures.n_components, np.empty(0))
         at = self._layout(template)
-        values = np.empty(template.offsets[-1])
-        table = np.zeros(at.is_component.shape)
-        table[at.is_component] = mixtures.weights
-        # summed from the end, so that small remainders keep their digits
-        later = np.zeros_like(table)
-        later[:, :-1] = np.cumsum(table[:, :0:-1], axis=1)[:, ::-1]
-        values[at.stick[at.is_stick]] = self._stick_coordinates(table, later, at.sticks_left)[at.is_stick]
+        values = np.zeros(template.offsets[-1])
         values[at.means] = self._mean_coordinates(mixtures.means)
         values[at.scales] = (_safe_log(mixtures.scales) - self.log_scale_mean) / self.log_scale_sd
         extra = at.extra
@@ -195,7 +200,7 @@ class LatentMap:
             extra = extra + 1
         if isinstance(self.mass, LogNormal):
             values[extra] = (_safe_log(mixtures.mass) - self.mass.log_mean) / self.mass.log_sd
-        return template.with_values(np.clip(values, -_BOUND, _BOUND))
+        return template, at, values
 
     def in_orders(self, mixtures: GMMBatch, orders: Array) -> Array:
         """Coordinates of B mixtures of n components with these in other orders: (B, P, d) for `orders` (P, n).
@@ -210,14 +215,15 @@ class LatentMap:
         """
         orders = np.ascontiguousarray(orders, dtype=np.int64)
         n_mixtures, n = len(mixtures), orders.shape[1]
-        own = self.inverse(mixtures).values.reshape(n_mixtures, self.dimension(n))
+        own = self._without_sticks(mixtures)[2].reshape(n_mixtures, self.dimension(n))
         broken, behind, places = _turns(orders.tobytes(), n, self.n_dims, self.n_extra)
         weights = mixtures.weights.reshape(n_mixtures, n)
         later = np.zeros((n_mixtures, len(broken)))
         for k in range(n - 1, -1, -1):  # no product of matrices: its bits depend on how many rows there are
             later += weights[:, k, None] * behind[k]
         sticks = self._stick_coordinates(weights[:, broken], later, behind.sum(axis=0))
-        return np.concatenate([np.clip(sticks, -_BOUND, _BOUND), own], axis=1).take(places, axis=1)
+        row: Array = np.clip(np.concatenate([sticks, own], axis=1), -_BOUND, _BOUND)
+        return row.take(places, axis=1)
 
     def pullback(self, latent: Latent, gradient: GMMGradient) -> Array:
         """Chain rule through `forward`: from the gradient in a mixture's arrays to the one in ξ.
