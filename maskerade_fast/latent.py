@@ -28,12 +28,11 @@ from scipy import special
 
 from ._checks import Array, is_cupy, positive, real
 from .gmm import GMMBatch, GMMGradient, segment_sums
+from .sticks import TINY, Sticks, break_sticks, log_slopes, safe_log, stick_coordinates
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-_TINY = float(np.finfo(np.float64).tiny)
 _BOUND = 37.5  # Φ(-37.5) is still a normal float64: coordinates of points on the edge of the support end here
 _MAX_LOG = 700.0  # exp(700) is finite
-_LOG_LEADING = -39.0  # below e^-39 the first term of the incomplete beta series is exact to rounding
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class LogNormal:
 
     def log_density(self, value: Array) -> Array:
         """Log density with respect to Lebesgue measure in the value itself (not its log); -inf at 0."""
-        log_value = np.log(np.maximum(value, _TINY))
+        log_value = np.log(np.maximum(value, TINY))
         z = (log_value - self.log_mean) / self.log_sd
         density = -0.5 * z * z - _LOG_SQRT_2PI - math.log(self.log_sd) - log_value
         return np.where(value > 0.0, density, -np.inf)
@@ -176,7 +175,7 @@ class LatentMap:
         # summed from the end, so that small remainders keep their digits
         later = np.zeros_like(table)
         later[:, :-1] = np.cumsum(table[:, :0:-1], axis=1)[:, ::-1]
-        values[at.stick[at.is_stick]] = self._stick_coordinates(table, later, at.sticks_left)[at.is_stick]
+        values[at.stick[at.is_stick]] = stick_coordinates(table, later, at.sticks_left, self.concentration)[at.is_stick]
         return template.with_values(np.clip(values, -_BOUND, _BOUND))
 
     def _without_sticks(self, mixtures: GMMBatch) -> tuple[Latent, _Layout, Array]:
@@ -190,16 +189,16 @@ class LatentMap:
         at = self._layout(template)
         values = np.zeros(template.offsets[-1])
         values[at.means] = self._mean_coordinates(mixtures.means)
-        values[at.scales] = (_safe_log(mixtures.scales) - self.log_scale_mean) / self.log_scale_sd
+        values[at.scales] = (safe_log(mixtures.scales) - self.log_scale_mean) / self.log_scale_sd
         extra = at.extra
         if isinstance(self.noise_variance, LogNormal):
             if mixtures.noise_variances is None:
                 raise ValueError("mixtures: no noise_variances, expected them since the noise is free")
             noise = self.noise_variance
-            values[extra] = (_safe_log(mixtures.noise_variances) - noise.log_mean) / noise.log_sd
+            values[extra] = (safe_log(mixtures.noise_variances) - noise.log_mean) / noise.log_sd
             extra = extra + 1
         if isinstance(self.mass, LogNormal):
-            values[extra] = (_safe_log(mixtures.mass) - self.mass.log_mean) / self.mass.log_sd
+            values[extra] = (safe_log(mixtures.mass) - self.mass.log_mean) / self.mass.log_sd
         return template, at, values
 
     def in_orders(self, mixtures: GMMBatch, orders: Array) -> Array:
@@ -221,7 +220,7 @@ class LatentMap:
         later = np.zeros((n_mixtures, len(broken)))
         for k in range(n - 1, -1, -1):  # no product of matrices: its bits depend on how many rows there are
             later += weights[:, k, None] * behind[k]
-        sticks = self._stick_coordinates(weights[:, broken], later, behind.sum(axis=0))
+        sticks = stick_coordinates(weights[:, broken], later, behind.sum(axis=0), self.concentration)
         row: Array = np.clip(np.concatenate([sticks, own], axis=1), -_BOUND, _BOUND)
         return row.take(places, axis=1)
 
@@ -293,53 +292,23 @@ class LatentMap:
         sizes = np.ascontiguousarray(latent.sizes, dtype=np.int64)
         return _layout(sizes.tobytes(), self.n_dims, self.n_extra)
 
-    def _sticks(self, values: Array, at: _Layout) -> _Sticks:
-        """Fractions v broken off; v = 1 and log(1 - v) = -inf for the last component and the padding."""
-        xi = values[at.stick] if len(values) else np.zeros(at.stick.shape)
-        if self.concentration == 1.0:
-            log_rest = np.where(at.is_stick, special.log_ndtr(-xi) / at.sticks_left, -np.inf)
-            fraction, log_fraction = -np.expm1(log_rest), None
-        else:
-            log_fraction, log_rest = np.zeros(xi.shape), np.full(xi.shape, -np.inf)
-            a, b = self.concentration, self.concentration * at.sticks_left[at.is_stick]
-            log_fraction[at.is_stick], log_rest[at.is_stick] = _log_beta_quantile(a, b, xi[at.is_stick])
-            fraction = np.exp(log_fraction)
-        log_before = np.zeros(xi.shape)
-        np.cumsum(log_rest[:, :-1], axis=1, out=log_before[:, 1:])
-        return _Sticks(fraction, log_fraction, log_rest, log_before)
+    def _sticks(self, values: Array, at: _Layout) -> Sticks:
+        return break_sticks(self._of_sticks(values, at), at.sticks_left, at.is_stick, self.concentration)
 
-    def _unit_weights(self, sticks: _Sticks, at: _Layout) -> Array:
+    def _of_sticks(self, values: Array, at: _Layout) -> Array:
+        """Coordinates in the table of sticks."""
+        return values[at.stick] if len(values) else np.zeros(at.stick.shape)
+
+    def _unit_weights(self, sticks: Sticks, at: _Layout) -> Array:
         """Weights (J,) of unit mass."""
         weights: Array = (sticks.fraction * np.exp(sticks.log_before))[at.is_component]
         if self.concentration != 1.0:
             # α << 1 underflows to the edge of the simplex, where the density has a pole: stay inside
-            np.maximum(weights, _TINY, out=weights)
+            np.maximum(weights, TINY, out=weights)
         return weights
 
-    def _log_slopes(self, values: Array, sticks: _Sticks, at: _Layout) -> Array:
-        """log(-d log(1 - v)/dξ), (B, n_max); 0 in the padding."""
-        xi = values[at.stick] if len(values) else np.zeros(at.stick.shape)
-        log_phi = -0.5 * xi * xi - _LOG_SQRT_2PI
-        if sticks.log_fraction is None:
-            return np.where(at.is_stick, log_phi - special.log_ndtr(-xi) - np.log(at.sticks_left), 0.0)
-        a, b = self.concentration, self.concentration * at.sticks_left
-        log_rest = np.where(at.is_stick, sticks.log_rest, 0.0)
-        slopes = log_phi - (a - 1.0) * sticks.log_fraction - b * log_rest + special.betaln(a, b)
-        return np.where(at.is_stick, slopes, 0.0)
-
-    def _stick_coordinates(self, weights: Array, later: Array, sticks_left: Array) -> Array:
-        """Inverse of the weights' part of `_sticks`, from weights of any mass and the sums of those behind them."""
-        whole = np.maximum(weights + later, _TINY)
-        fraction = np.minimum(weights / whole, 1.0)
-        rest = later / whole
-        if self.concentration == 1.0:
-            log_rest = np.where(fraction < 0.5, np.log1p(-np.minimum(fraction, 0.5)), _safe_log(rest))
-            log_upper = np.minimum(log_rest * sticks_left, 0.0)  # log Φ(-ξ)
-            small = log_upper > -math.log(2.0)
-            xi: Array = np.where(small, special.ndtri(-np.expm1(log_upper)), -special.ndtri_exp(log_upper))
-            return xi
-        a, b = self.concentration, self.concentration * sticks_left
-        return _beta_coordinates(a, b, fraction, rest)
+    def _log_slopes(self, values: Array, sticks: Sticks, at: _Layout) -> Array:
+        return log_slopes(self._of_sticks(values, at), sticks, at.sticks_left, at.is_stick, self.concentration)
 
     def _means(self, xi: Array) -> Array:
         if not self.fold:
@@ -397,16 +366,6 @@ class _Layout:
     extra: Array  # (B,): first coordinate after the scales
 
 
-@dataclass(frozen=True, eq=False)
-class _Sticks:
-    """v, log v (None for α = 1), log(1 - v) and the log of what is left before each break; all (B, n_max)."""
-
-    fraction: Array
-    log_fraction: Array | None
-    log_rest: Array
-    log_before: Array
-
-
 @lru_cache(maxsize=16)  # a search asks for the same sizes thousands of times
 def _layout(sizes_bytes: bytes, n_dims: int, n_extra: int) -> _Layout:
     sizes = np.frombuffer(sizes_bytes, dtype=np.int64)
@@ -461,37 +420,6 @@ def _turns(orders_bytes: bytes, n: int, n_dims: int, n_extra: int) -> tuple[Arra
     return broken, behind, np.concatenate([of_weights, of_means, of_means + n * n_dims, of_extra], axis=1)
 
 
-def _log_beta_quantile(a: float, b: Array, xi: Array) -> tuple[Array, Array]:
-    """log v and log(1 - v) for v = BetaQuantile(a, b; Φ(ξ)), without underflow at small a or b.
-
-    Near 0 the incomplete beta function is v^a/(a B(a, b)), near 1 its complement is (1 - v)^b/(b B(a, b)).
-    """
-    log_beta = special.betaln(a, b)
-    log_v_leading = (special.log_ndtr(xi) + math.log(a) + log_beta) / a
-    log_rest_leading = (special.log_ndtr(-xi) + np.log(b) + log_beta) / b
-    v = np.clip(special.betaincinv(a, b, special.ndtr(xi)), _TINY, 1.0)
-    rest = np.clip(special.betaincinv(b, a, special.ndtr(-xi)), _TINY, 1.0)
-    log_v = np.where(v < 0.5, np.log(v), np.log1p(-np.minimum(rest, 0.5)))
-    log_rest = np.where(v < 0.5, np.log1p(-np.minimum(v, 0.5)), np.log(rest))
-    near_0, near_1 = log_v_leading < _LOG_LEADING, log_rest_leading < _LOG_LEADING
-    log_v = np.where(near_0, log_v_leading, np.where(near_1, 0.0, log_v))
-    log_rest = np.where(near_1, log_rest_leading, np.where(near_0, 0.0, log_rest))
-    return log_v, log_rest
-
-
-def _beta_coordinates(a: float, b: Array, v: Array, rest: Array) -> Array:
-    """ξ with v = BetaQuantile(a, b; Φ(ξ)), given v and 1 - v."""
-    log_beta = special.betaln(a, b)
-    log_v, log_rest = _safe_log(v), _safe_log(rest)
-    lower, upper = special.betainc(a, b, v), special.betainc(b, a, rest)
-    xi = np.where(lower < 0.5, special.ndtri(lower), -special.ndtri(upper))
-    log_lower = np.minimum(a * log_v - math.log(a) - log_beta, 0.0)
-    log_upper = np.minimum(b * log_rest - np.log(b) - log_beta, 0.0)
-    xi = np.where(log_rest < _LOG_LEADING, -special.ndtri_exp(log_upper), xi)
-    result: Array = np.where(log_v < _LOG_LEADING, special.ndtri_exp(log_lower), xi)
-    return result
-
-
 def check_on_host(mixtures: GMMBatch) -> None:
     """TypeError for mixtures of CuPy arrays."""
     if is_cupy(mixtures.weights):
@@ -502,7 +430,3 @@ def _cumulated(counts: Array) -> Array:
     offsets = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
-
-
-def _safe_log(values: Array) -> Array:
-    return np.log(np.maximum(values, _TINY))

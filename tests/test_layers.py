@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / ROOT
 ROWS: list[list[str]] = [
     ["errors", "_checks", "_memory", "_version"],
     ["backends._blas", "backends._lags", "backends", "backends.cpu.", "backends.gpu."],
-    ["gmm", "grid", "trend", "data", "latent", "prior", "student", "relabelling", "measure", "warping"],
+    ["gmm", "grid", "trend", "data", "sticks", "latent", "prior", "student", "relabelling", "measure", "warping"],
     ["optimize", "archive", "distances", "hyperkernel", "gram", "likelihood", "gp", "frames", "checkpoint"],
     ["surrogate", "integrals", "acquisition", "target", "starts", "modes", "proposals", "importance", "prediction"],
     ["spectra", "calibration", "saved", "posterior", "sampling", "quadrature", "io", "plotting", "cli"],
