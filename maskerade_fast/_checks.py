@@ -85,13 +85,36 @@ def plain_array(value: Any, name: str) -> Array:
     """`value` as an array of real numbers of whatever type, or TypeError; CuPy arrays stay as they are."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise ValueError(f"{name}: a masked array with masked entries, expected none; drop those rows")
+    _refuse_unit(value, name)
     try:
         array = value if is_cupy(value) else np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name}: expected a rectangular array ({error})") from None
+    except TypeError as error:
+        raise TypeError(f"{name}: expected real numbers ({error})") from None
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name}: expected real numbers, got an array of dtype {array.dtype}")
     return array
+
+
+def _refuse_unit(value: Any, name: str) -> None:
+    """Raise TypeError for a quantity of astropy, pint or unyt, or a list of such: its unit would be lost unseen."""
+    if type(value) is np.ndarray or is_cupy(value):
+        return
+    if isinstance(value, list | tuple):
+        if value:
+            _refuse_unit(value[0], name)
+        return
+    if hasattr(value, "columns") or hasattr(value, "iloc"):  # in a data frame these are names of columns
+        return
+    unit = getattr(value, "unit", None)
+    unit = getattr(value, "units", None) if unit is None else unit
+    if unit is None or isinstance(unit, str) or callable(unit) or str(unit) in ("", "dimensionless"):
+        return
+    raise TypeError(
+        f"{name}: an array with a unit ({unit}), expected plain numbers; convert it to one unit, the same for fits and "
+        "predictions, and pass its values"
+    )
 
 
 def is_float32(array: Array) -> bool:

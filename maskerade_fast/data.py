@@ -19,6 +19,7 @@ from ._checks import Array, float_array, one_of
 from .backends import array_namespace, on_their_device, to_device, to_device_of, to_host
 from .gmm import GMMBatch
 from .grid import spread_evenly
+from .inputs import Inputs
 from .trend import TRENDS, trend_basis
 
 _LARGEST = 1e150  # squares of it and of its inverse are still normal float64
@@ -99,9 +100,12 @@ class Standardiser:
     Parameters
     ----------
     x_min, x_range : array, shape (D,)
-        Smallest value and range R of every axis, units of x; R = 1 for a constant column.
+        Smallest value, less `x_origin`, and range R of every axis, units of x; R = 1 for a constant column.
     y_mean, y_scale : float
         Mean and population standard deviation s_y of the targets, units of y; s_y = 1 for constant targets.
+    x_origin : array, shape (D,), optional
+        What was taken off every axis before x was rounded to float64, units of x; zeros by default, and unless the
+        inputs have more digits than float64 (`inputs`).
 
     Notes
     -----
@@ -112,10 +116,17 @@ class Standardiser:
     x_range: Array
     y_mean: float
     y_scale: float
+    x_origin: Any = None
+
+    def __post_init__(self) -> None:
+        if self.x_origin is None:
+            object.__setattr__(self, "x_origin", np.zeros(np.shape(self.x_min)))
 
     @classmethod
-    def from_data(cls, data: RegressionData) -> Standardiser:
+    def from_data(cls, data: RegressionData, x_origin: Array | None = None) -> Standardiser:
         """Units in which every axis of `data` covers [0, 1] and the targets have mean 0 and variance 1.
+
+        `x_origin` (D,) was taken off `data.X` (`inputs.Inputs`); zeros by default.
 
         Raises
         ------
@@ -131,12 +142,12 @@ class Standardiser:
             mean, scale = float(y[0]), 0.0  # a rounded mean would leave a spread of one ulp
         if scale <= float(np.finfo(data.y.dtype).eps) * abs(mean):
             scale = 1.0  # nothing but rounding: dividing by it would blow noise up to a signal
-        return cls(x_min, x_range, mean, scale)
+        return cls(x_min, x_range, mean, scale, x_origin)
 
     @classmethod
-    def identity(cls, data: RegressionData) -> Standardiser:
+    def identity(cls, data: RegressionData, x_origin: Array | None = None) -> Standardiser:
         """The user's own units, for ``standardise=False``."""
-        return cls(np.zeros(data.n_dims), np.ones(data.n_dims), 0.0, 1.0)
+        return cls(np.zeros(data.n_dims), np.ones(data.n_dims), 0.0, 1.0, x_origin)
 
     def to_unit(self, data: RegressionData) -> RegressionData:
         """The same data as x̃ and ỹ; a regular grid stays one (`grid.spread_evenly`)."""
@@ -145,7 +156,7 @@ class Standardiser:
 
     @on_their_device
     def X_to_unit(self, X: Array) -> Array:
-        """x -> x̃, shape (N, D); where `X` lives."""
+        """x, less `x_origin`, -> x̃, shape (N, D); where `X` lives."""
         unit: Array = (X.astype(np.float64) - to_device_of(X, self.x_min)) / to_device_of(X, self.x_range)
         return unit
 
@@ -177,7 +188,7 @@ class Standardiser:
 
 
 def input_array(X: Any, name: str) -> Array:
-    """`X` as a checked (N, D) array; a 1-D array is one column.
+    """`X` as a checked (N, D) array; a 1-D array is one column. Less its origins, where float64 has too few digits.
 
     Raises
     ------
@@ -186,9 +197,7 @@ def input_array(X: Any, name: str) -> Array:
     TypeError
         For arrays that are not real numbers.
     """
-    array = float_array(X, name, ndim=(1, 2))
-    if array.ndim == 1:
-        array = array[:, None]
+    array = Inputs.of(X, name).numbers
     if array.size == 0:
         raise ValueError(f"{name}: shape {array.shape}, expected at least one row and one column")
     return array

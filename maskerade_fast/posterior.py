@@ -24,6 +24,7 @@ from .errors import DataError
 from .gmm import GMMBatch
 from .gp import GPPrediction, predict_gp
 from .importance import Controlled
+from .inputs import UNNAMED, ColumnNames, Inputs, targets
 from .integrals import Evidence
 from .prediction import Prediction, combine_gaussians, combine_gaussians_joint
 from .saved import packed, unpacked
@@ -34,7 +35,7 @@ _PRUNED_MASS = 1e-4  # of the predictive mixture
 _JOINT_BYTES = 256 * 2**20  # of covariances of new points at a time
 # Mixtures for leave-one-out predictions; fewer from so many points on, as the cube of their number grows
 _MOST_LEFT_OUT, _MANY_POINTS = 32, 2000
-_ARCHIVE_KIND, _ARCHIVE_VERSION = "posterior", 2
+_ARCHIVE_KIND, _ARCHIVE_VERSION = "posterior", 3
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,10 @@ class Posterior:
         In plain words, what deserves the reader's attention.
     history : tuple of HistoryRow
         One row a batch.
+    columns : ColumnNames
+        Of the table or data frame that was learned from.
+    feature_names : tuple of D str, or None
+    target_name : str or None
     """
 
     data_standardised: RegressionData
@@ -94,6 +99,7 @@ class Posterior:
     node_probabilities: Array
     warnings: tuple[str, ...]
     history: tuple[HistoryRow, ...]
+    columns: ColumnNames = UNNAMED
 
     @classmethod
     def from_quadrature(
@@ -179,6 +185,16 @@ class Posterior:
         return self.standardiser.mixtures_from_unit(self.mixtures_standardised.to("cpu"))
 
     @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the inputs in the model's order; None where they had none."""
+        return self.columns.features if self.columns.has_header else None
+
+    @property
+    def target_name(self) -> str | None:
+        """Name of the target; None where it had none."""
+        return self.columns.target if self.columns.has_header else None
+
+    @property
     def trend(self) -> str:
         """What the data are modelled with beside the Gaussian process: "none", "constant" or "linear"."""
         return self.data_standardised.trend
@@ -222,7 +238,8 @@ class Posterior:
 
         Parameters
         ----------
-        X_new : array, shape (M, D), or (M,) for D = 1
+        X_new : array, shape (M, D), or (M,) or a number for D = 1; or a data frame
+            A frame's columns are matched by name where the model has names.
         observed : bool
             True: of a new observation, noise included; False: of the latent function.
 
@@ -230,6 +247,13 @@ class Posterior:
         -------
         Prediction
             Computed on `device`; its results live where `X_new` does.
+
+        Raises
+        ------
+        ValueError
+            For another number of columns, NaN or infinity; for missing or unknown columns of a frame, with both lists.
+        TypeError
+            For what is not real numbers, and for arrays with a unit.
 
         Notes
         -----
@@ -287,11 +311,11 @@ class Posterior:
 
         Parameters
         ----------
-        X_new : array, shape (M, D), or (M,) for D = 1
-        y_new : array, shape (M,)
+        X_new : array, shape (M, D), or (M,) or a number for D = 1; or a data frame
+        y_new : array, shape (M,) or (M, 1); a number for one point; a series or a data frame of one column
         """
         X_new = self._points(X_new)
-        y_new = float_array(y_new, "y_new", ndim=1, dtype=np.float64)
+        y_new = targets(y_new, "y_new")[0].astype(np.float64, copy=False)
         array_namespace(X_new, y_new)  # refuses a mixture of devices
         if len(y_new) != len(X_new):
             raise ValueError(f"y_new: {len(y_new)} values for {len(X_new)} points of X_new, expected as many")
@@ -383,12 +407,12 @@ class Posterior:
         return Weighted(mixtures, self.node_probabilities[rows] / self.node_probabilities[rows].sum())
 
     def _points(self, X_new: Any) -> Array:
-        points = float_array(X_new, "X_new", ndim=(1, 2), dtype=np.float64)
+        """New points (M, D), less the origins of the inputs; where `X_new` lives."""
+        inputs = Inputs.of(X_new, "X_new").ordered_as(self.feature_names, "X_new")
         n_dims = self.data_standardised.n_dims
-        points = points[:, None] if points.ndim == 1 else points
-        if points.shape[1] != n_dims:
-            raise ValueError(f"X_new: shape {np.shape(X_new)}, expected (M, {n_dims})")
-        return points
+        if inputs.n_dims != n_dims:
+            raise ValueError(f"X_new: shape {inputs.numbers.shape}, expected (M, {n_dims})")
+        return inputs.relative_to(self.standardiser.x_origin).astype(np.float64, copy=False)
 
 
 def _pair_weights(surrogate: Surrogate, evidence: Evidence) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from .distances import Metric, gaussian_mmd2, gaussian_mmd2_vjp
 from .gmm import GMMBatch, concat
 from .gp import predict_gp
 from .gram import gram, warn_if_collapsed
+from .inputs import ColumnNames, Inputs, targets
 from .integrals import Evidence, integrate
 from .latent import LogNormal
 from .likelihood import log_likelihood
@@ -70,8 +71,10 @@ def marginalise(
 
     Parameters
     ----------
-    X : array, shape (N, D), or (N,) for D = 1
-    y : array, shape (N,)
+    X : array, shape (N, D), or (N,) for D = 1; or a data frame
+        Names of a frame's columns are kept, and `Posterior.predict` matches frames by them. Integers beyond 2^53, as
+        nanoseconds since 1970, keep all their digits.
+    y : array, shape (N,) or (N, 1); or a series, or a data frame of one column
     prior : Prior, optional
         Of mixtures for standardised data; ``Prior.from_data(X)`` by default.
     max_components : int, optional
@@ -142,7 +145,10 @@ def marginalise(
     one_of(proposals, "proposals", ("laplace", "prior"))
     if trend is None:
         trend = _DEFAULT_TREND if prior is None else "none"  # a prior that is given is the whole model
-    data = RegressionData.from_arrays(X, y, trend)
+    inputs = Inputs.of(X)
+    y, target = targets(y)
+    names = ColumnNames(inputs.names, target)
+    data = RegressionData.from_arrays(inputs.numbers, y, trend)
     warn_if_collapsed(data.X, "X")
     device = _chosen_device(device)
     data = data.to("cpu")  # units and prior are found on the host
@@ -156,7 +162,8 @@ def marginalise(
     if not isinstance(checkpoint, str | os.PathLike | None):
         raise TypeError(f"checkpoint: {checkpoint!r}, expected a path or None")
     generator(seed)  # refuses what is no seed
-    standardiser = Standardiser.from_data(data) if standardise else Standardiser.identity(data)
+    units = Standardiser.from_data if standardise else Standardiser.identity
+    standardiser = units(data, inputs.origins)
     scaled = standardiser.to_unit(data).to(device)
     prior = _chosen_prior(prior, max_components, data, noise_variance, standardiser, standardise)
     shift = standardiser.log_density_shift(data.n_points)
@@ -179,7 +186,7 @@ def marginalise(
                 if sampling.state is None:
                     raise
                 sampling.interrupted = True
-            return sampling.posterior(standardiser, prior.max_components)
+            return replace(sampling.posterior(standardiser, prior.max_components), columns=names)
         measure: ReferenceMeasure = PriorMeasure(prior)
         run = _Run(scaled, measure, default_metric(prior), measure.draw(nodes, rng), shift, device, record)
         try:
@@ -193,7 +200,7 @@ def marginalise(
             run.interrupted = True
     if run.state is None:
         raise ValueError("y: no drawn mixture has a finite likelihood; is the noise variance too small?")
-    return run.posterior(standardiser, prior.max_components)
+    return replace(run.posterior(standardiser, prior.max_components), columns=names)
 
 
 def _identity(data: RegressionData, prior: Prior, limits: Limits, chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ and unit fits the others.
 
 from __future__ import annotations
 
-from dataclasses import astuple, fields
+from dataclasses import asdict, astuple, fields
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from ._checks import Array, float_array, positive, real
 from .backends import to_host
 from .data import RegressionData, Standardiser
 from .gmm import GMMBatch
+from .inputs import ColumnNames
 
 _PLAIN = (
     "log_likelihoods",
@@ -26,6 +27,15 @@ _PLAIN = (
     "node_probabilities",
 )
 _HISTORY_COLUMNS = 6
+_TEXTS = (
+    "trend",
+    "warnings",
+    "columns_features",
+    "columns_target",
+    "columns_table",
+    "columns_time",
+    "columns_time_unit",
+)
 
 
 def packed(posterior: Any) -> dict[str, Array]:
@@ -38,6 +48,9 @@ def packed(posterior: Any) -> dict[str, Array]:
         "history": np.array([astuple(row) for row in posterior.history], dtype=float).reshape(rows, _HISTORY_COLUMNS),
         "warnings": np.array(posterior.warnings, dtype=np.str_),
     }
+    for name, value in asdict(posterior.columns).items():
+        if value is not None:
+            arrays[f"columns_{name}"] = np.array(value, dtype=np.bool_ if name == "has_header" else np.str_)
     for field in fields(Standardiser):
         arrays[f"standardiser_{field.name}"] = np.asarray(getattr(posterior.standardiser, field.name))
     for prefix, g in (("mixtures", posterior.mixtures_standardised), ("nodes", posterior.nodes_standardised)):
@@ -59,27 +72,50 @@ def unpacked(arrays: dict[str, Array]) -> dict[str, Any]:
     ValueError, TypeError, OverflowError
         If one is not what it should be, or does not fit the others.
     """
-    trend = arrays.get("trend", np.array("none"))  # files of layout 1 have none
-    if trend.shape != () or arrays["warnings"].dtype.kind != "U":
-        raise TypeError("trend or warnings: not text")
+    arrays = {"trend": np.array("none"), **arrays}  # files of layout 1 have none
+    if arrays.get("columns_has_header", np.array(True)).dtype != np.bool_:
+        raise TypeError("columns_has_header: expected true or false")
+    for name in _TEXTS:
+        shape = 1 if name in ("warnings", "columns_features", "columns_table") else 0
+        if name in arrays and (arrays[name].dtype.kind != "U" or arrays[name].ndim != shape):
+            raise TypeError(f"{name}: dtype {arrays[name].dtype} of shape {arrays[name].shape}, expected text")
     history = float_array(arrays["history"], "history", ndim=2, allow="any")
     if history.shape[1] != _HISTORY_COLUMNS:
         raise ValueError(f"history: {history.shape[1]} columns, expected {_HISTORY_COLUMNS}")
     values: dict[str, Any] = {
-        name: array if array.ndim else float(array) for name, array in arrays.items() if name != "trend"
+        name: array if array.ndim else float(array) for name, array in arrays.items() if name not in _TEXTS
     }
     parts = {
-        "data_standardised": RegressionData.from_arrays(values["X"], values["y"], str(trend)),
+        "data_standardised": RegressionData.from_arrays(values["X"], values["y"], str(arrays["trend"])),
         "standardiser": _part(Standardiser, "standardiser", values),
         "mixtures_standardised": _part(GMMBatch, "mixtures", values),
         "nodes_standardised": _part(GMMBatch, "nodes", values),
-        "warnings": tuple(str(w) for w in values["warnings"]),
+        "warnings": _words(arrays["warnings"]),
         "history": history,
+        "columns": _columns(arrays),
         **{name: values[name] for name in _PLAIN},
     }
     _check_shapes(parts)
-    _check_units(parts["standardiser"], parts["data_standardised"].n_dims)
+    n_dims = parts["data_standardised"].n_dims
+    _check_units(parts["standardiser"], n_dims)
+    features = parts["columns"].features
+    if features is not None and len(features) != n_dims:
+        raise ValueError(f"columns_features: {len(features)} names, expected {n_dims} as X has columns")
     return parts
+
+
+def _columns(arrays: dict[str, Array]) -> ColumnNames:
+    """Names of columns; files of layout 2 have none."""
+    found: dict[str, Any] = {}
+    for field in fields(ColumnNames):
+        array = arrays.get(f"columns_{field.name}")
+        if array is not None:
+            found[field.name] = _words(array) if array.ndim else array.item()
+    return ColumnNames(**found)
+
+
+def _words(array: Array) -> tuple[str, ...]:
+    return tuple(str(word) for word in array)
 
 
 def _part(kind: type[Any], prefix: str, values: dict[str, Any]) -> Any:
@@ -112,8 +148,9 @@ def _check_shapes(parts: dict[str, Any]) -> None:
 
 def _check_units(units: Standardiser, n_dims: int) -> None:
     """ValueError or TypeError unless units belong to D inputs and can be converted from."""
-    x_min, x_range = (float_array(getattr(units, name), name, ndim=1) for name in ("x_min", "x_range"))
+    names = ("x_min", "x_range", "x_origin")
+    x_min, x_range, x_origin = (float_array(getattr(units, name), name, ndim=1) for name in names)
     real(units.y_mean, "y_mean")
     positive(units.y_scale, "y_scale")
-    if not (x_min.shape == x_range.shape == (n_dims,) and (x_range > 0.0).all()):
-        raise ValueError(f"x_min, x_range: shapes {x_min.shape} and {x_range.shape}, expected ({n_dims},), ranges > 0")
+    if not (x_min.shape == x_range.shape == x_origin.shape == (n_dims,) and (x_range > 0.0).all()):
+        raise ValueError(f"x_min, x_range, x_origin: expected shapes ({n_dims},), ranges > 0")
