@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from ._checks import Array, check_finite, float_array, is_cupy, plain_array, seen_by_host
+from ._text import listed
 from .backends import array_namespace, to_host
 
 _MOST_EXACT = 2**53  # the integers up to here are float64 numbers
 _GRAIN = 2**11  # multiples of it below 2^64 have at most 53 bits
 _MATTERS = 1e-12  # of a column's range: rounding that is larger is taken off with an origin
-_MOST_NAMES = 20  # in a message
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ def check_names(found: Sequence[str], expected: Sequence[str], name: str, cure: 
     if missing or unknown:
         parts = [f"{what} {listed(names)}" for what, names in (("missing", missing), ("unknown", unknown)) if names]
         raise ValueError(
-            f"{name}: columns {listed(found)}, expected {listed(expected)} as the model was fitted with "
+            f"{name}: columns {listed(found) or 'none'}, expected {listed(expected)} as the model was fitted with "
             f"({'; '.join(parts)}){cure}"
         )
     if len(set(found)) < len(found) and tuple(found) != tuple(expected):
@@ -207,18 +207,6 @@ def frame_columns(value: Any, name: str) -> tuple[tuple[str, ...] | None, list[t
     return (tuple(labels) if all(isinstance(label, str) for label in labels) else None), arrays
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names with commas between them, on one line; of many, the first and the last."""
-    shown = names if len(names) <= _MOST_NAMES else [*names[: _MOST_NAMES - 2], "...", names[-1]]
-    return ", ".join(shortened(name) for name in shown) or "none"
-
-
-def shortened(text: str, length: int = 30) -> str:
-    """`text` as one printable line of at most `length` characters, for messages."""
-    text = text if len(text) <= length else text[: length - 3] + "..."
-    return text if text.isprintable() else repr(text)
-
-
 def _column(column: Any, label: str, name: str) -> Array:
     """A column of a data frame as an array of real numbers; missing entries are NaN."""
     array = np.asarray(column.to_numpy())
@@ -259,9 +247,10 @@ def _exact_integers(column: Array) -> tuple[Array, float]:
 def _exact_floats(column: Array) -> tuple[Array, float]:
     """Floats of more than 64 bits, less a whole number below the least of them if their rounding matters."""
     rounded = column.astype(np.float64)
-    spread = float(np.ptp(rounded)) if np.isfinite(rounded).all() else 0.0
+    if not np.isfinite(rounded).all() or bool((rounded == column).all()):
+        return rounded, 0.0
     step = float(np.finfo(np.float64).eps) * float(np.abs(rounded).max())
-    if spread == 0.0 or step <= _MATTERS * spread or bool((rounded == column).all()):
+    if step <= _MATTERS * float(np.ptp(column)):
         return rounded, 0.0
     origin = float(np.floor(column.min()).astype(np.float64))
     return (column - column.dtype.type(origin)).astype(np.float64), origin

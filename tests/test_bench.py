@@ -81,7 +81,7 @@ def test_command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     (small / "bench_sums.py").write_text("def test_sum(benchmark):\n    assert benchmark(sum, [1, 2]) == 3\n")
     for name in [name for name in os.environ if name.startswith("PYTEST_")]:
         monkeypatch.delenv(name)  # workers of pytest-xdist benchmark nothing
-    monkeypatch.setattr("maskerade_fast.cli.__file__", str(tmp_path / "maskerade_fast" / "cli.py"))
+    monkeypatch.setattr("maskerade_fast.cli.bench.__file__", str(tmp_path / "maskerade_fast" / "cli" / "bench.py"))
     assert main(["bench", "sums", "--json"]) == 0
     rows = json.loads(capfd.readouterr().out)
     assert [(r["group"], r["who"]) for r in rows] == [("test_sum", "ours")]

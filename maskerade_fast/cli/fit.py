@@ -1,0 +1,186 @@
+"""``maskerade-fast fit``: a table in; evidence, scores, predictions, a picture and a model out."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._checks import Array, generator
+from .._text import listed, shortened
+from ..errors import DataError
+from ..output_files import check_outputs
+from ..table_hints import runs_backwards
+from ..tables import Table, read_table
+from .columns import Selection, chosen, parsed_names, remarks
+from .report import count, predictions_of, scores, summary, write_predictions
+
+if TYPE_CHECKING:
+    from ..posterior import Posterior
+
+
+def fit(options: argparse.Namespace, say: Callable[[str], None]) -> int:
+    """Run the command; returns the exit status."""
+    _check_options(options)
+    outputs = {f"--{name}": getattr(options, name) for name in ("plot", "predictions", "save", "checkpoint")}
+    check_outputs(outputs, [options.data])
+    table = read_table(options.data, header=options.header)
+    selection = chosen(table, parsed_names(options.columns), options.target)
+    X, y = selection.X(), selection.y()
+    whole = np.isfinite(X.numbers).all(axis=1)
+    usable = np.flatnonzero(whole & np.isfinite(y))
+    if len(usable) == 0:
+        raise DataError(f"{table.path}: no row has all of {_roles(selection)}{_empty_columns(selection)}")
+    train, test = _split_rows(usable, options.test_fraction, options.split, options.seed)
+    for line in (*table.notes, *_left_aside(selection, whole, y), *remarks(selection, whole)):
+        say(line)
+    if len(test) and options.split == "last":
+        for line in _disorder(selection, usable):
+            say(line)
+    say(_taken(selection, train, test, options.split))
+
+    start = time.perf_counter()
+    post = _marginalised(X, y, selection, train, options)
+    seconds = time.perf_counter() - start
+    return _report(post, selection, train, test, seconds, options, say)
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    """What can be said before the table is read."""
+    if options.panels and not options.plot:
+        raise DataError("--panels: what --plot shows, but there is no --plot")
+    if options.plot and importlib.util.find_spec("matplotlib") is None:
+        raise DataError("--plot needs matplotlib: pip install 'maskerade_fast[plot]'")
+    if not 0.0 <= options.test_fraction < 1.0:
+        raise DataError(f"--test-fraction: {options.test_fraction}, expected at least 0 and below 1")
+    if options.checkpoint and options.test_fraction > 0.0 and options.split == "random" and options.seed is None:
+        raise DataError("--checkpoint: beside a random split expected --seed, else the rows differ at every start")
+
+
+def _marginalised(X: Any, y: Array, selection: Selection, train: Array, options: argparse.Namespace) -> Posterior:
+    from .. import quadrature
+
+    post = quadrature.marginalise(
+        X[train],
+        y[train],
+        max_components=options.max_components,
+        budget=options.budget if options.minutes is None else None,
+        time_budget=None if options.minutes is None else 60.0 * options.minutes,
+        trend=options.trend,
+        device=options.device,
+        seed=options.seed,
+        progress=options.progress,
+        checkpoint=options.checkpoint,
+    )
+    return dataclasses.replace(post, columns=selection.names)
+
+
+def _report(
+    post: Posterior,
+    selection: Selection,
+    train: Array,
+    test: Array,
+    seconds: float,
+    options: argparse.Namespace,
+    say: Callable[[str], None],
+) -> int:
+    """Write what was asked for, the model first, and say what was found; one output that fails costs no other."""
+    X, y = selection.X(), selection.y()
+    failures: list[DataError] = []
+
+    def attempt(write: Callable[[], Any]) -> None:
+        try:
+            write()
+        except DataError as error:
+            failures.append(error)
+
+    if options.save:
+        attempt(lambda: post.save(options.save))
+    if options.predictions:
+        rows = np.setdiff1d(np.arange(len(y)), train) if len(test) else np.arange(len(y))
+        attempt(lambda: write_predictions(options.predictions, post, selection, rows))
+    for line in summary(post, seconds):
+        say(line)
+    if len(test):
+        for line in scores(post, predictions_of(post, X[test]), X[test], y[test]):
+            say(line)
+    for warning in post.warnings:
+        say(f"Warning: {warning}.")
+    if options.plot:
+        attempt(lambda: _plot(post, selection, train, test, options))
+    for other in failures[1:]:
+        say(f"Error: {other}")
+    if failures:
+        raise failures[0]
+    written = [str(path) for path in (options.plot, options.predictions, options.save) if path]
+    if written:
+        say(f"Wrote {', '.join(written)}.")
+    return 0
+
+
+def _plot(post: Posterior, selection: Selection, train: Array, test: Array, options: argparse.Namespace) -> None:
+    from ..plotting import plot_fit, plot_panels
+
+    X, y = selection.X(), selection.y()
+    x_label = selection.input_names[0] if len(selection.inputs) == 1 else ""
+    draw: Any = plot_panels if options.panels else plot_fit
+    labels = {"x_label": x_label, "y_label": selection.target_name}
+    draw(post, X[train], y[train], X[test], y[test], path=options.plot, **labels)
+
+
+def _taken(selection: Selection, train: Array, test: Array, split: str) -> str:
+    """One line: what the table was taken for."""
+    table = selection.table
+    header = "header in the first row" if table.has_header else "no header: columns go by their places"
+    held_out = f"; {len(test)} held out ({split})" if len(test) else ""
+    return (
+        f"{table.path}: {count(len(train), 'row')} to learn {shortened(selection.target_name)} from "
+        f"{listed(selection.input_names)} ({header}){held_out}."
+    )
+
+
+def _left_aside(selection: Selection, whole: Array, y: Array) -> Iterator[str]:
+    """Rows that cannot be learned from, and why."""
+    blank = int((whole & np.isnan(y)).sum())
+    if blank:
+        yield f"{count(blank, 'row')} without a target: predicted, not learned from."
+    if not whole.all():
+        yield f"{count(int((~whole).sum()), 'row')} with missing inputs: neither learned from nor predicted."
+
+
+def _roles(selection: Selection) -> str:
+    return f"{listed(selection.input_names)} and {shortened(selection.target_name)}"
+
+
+def _empty_columns(selection: Selection) -> str:
+    """Names of columns in which there is nothing, for a message."""
+    table: Table = selection.table
+    places = sorted({*selection.inputs, *([] if selection.target is None else [selection.target])})
+    empty = [table.names[k] for k in places if np.isnan(table.values[:, k]).all()]
+    why = f"; nothing is in {listed(empty)}" if empty and len(table.values) else ""
+    return why + (" (do the lines end with a delimiter?)" if why and table.names[-1] in empty else "")
+
+
+def _disorder(selection: Selection, rows: Array) -> Iterator[str]:
+    """Whether ``--split last`` holds out what a reader takes for the last rows."""
+    for k in selection.inputs:
+        values, name = selection.table.values[rows, k], shortened(selection.table.names[k])
+        if runs_backwards(values):
+            yield f"Rows run backwards: {name} falls down the file, so --split last holds out its smallest values."
+        elif len(selection.inputs) == 1 and (np.diff(values) < 0.0).any():
+            yield f"Rows are not in the order of {name}; --split last holds out the last ones of the file all the same."
+
+
+def _split_rows(rows: Array, fraction: float, kind: str, seed: int | None) -> tuple[Array, Array]:
+    """Rows to learn from and rows held out, both in file order."""
+    n_rows = len(rows)
+    n_out = max(1, round(fraction * n_rows)) if fraction > 0.0 else 0
+    if n_out >= n_rows:
+        raise DataError(f"--test-fraction: {fraction} of {count(n_rows, 'row')} leaves none to learn from")
+    order: Array = generator(seed).permutation(n_rows) if kind == "random" else np.arange(n_rows)
+    return rows[np.sort(order[: n_rows - n_out])], rows[np.sort(order[n_rows - n_out :])]

@@ -1,0 +1,93 @@
+"""Options of the command line."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..trend import TRENDS
+from .about import version
+
+_STATUSES = """\
+exit status: 0 done; 1 a fault of maskerade-fast; 2 bad input, or an output that could not be written;
+130 interrupted (Ctrl-C): what was found until then is kept and printed"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line; the usage is one `--help` away."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of all commands; `options.command` is the name of the one that was chosen."""
+    shape: dict[str, Any] = {"epilog": _STATUSES, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    top = Parser(
+        prog="maskerade-fast",
+        description="Gaussian processes, averaged over spectral mixture kernels by Bayesian quadrature.",
+        **shape,
+    )
+    top.add_argument("--version", action="version", version=f"%(prog)s {version('maskerade_fast')}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="fit | predict | info | bench")
+    _add_fit(commands.add_parser("fit", help="learn from a CSV file; print evidence and scores", **shape))
+    _add_predict(commands.add_parser("predict", help="predict the rows of a file with a saved model", **shape))
+    commands.add_parser("info", help="versions, threads, devices, and what a GPU would need", **shape)
+    bench = commands.add_parser("bench", help="time this machine; needs the source tree", **shape)
+    bench.add_argument("group", metavar="GROUP", nargs="?", help="one file of bench/, e.g. prediction (default: all)")
+    bench.add_argument("--json", action="store_true", help="print rows for machines instead of the table of ratios")
+    return top
+
+
+def _add_table(command: argparse.ArgumentParser) -> None:
+    """Options of a table to read."""
+    command.add_argument(
+        "--header", choices=("yes", "no"), help="whether the first row holds names (default: found out, and said)"
+    )
+
+
+def _add_fit(fit: argparse.ArgumentParser) -> None:
+    fit.add_argument("data", metavar="DATA.csv", type=Path, help="numbers in columns, with or without a header")
+    fit.add_argument("--target", metavar="NAME", help="column to predict (default: the last)")
+    fit.add_argument("--columns", metavar="A,B", help="columns to learn from (default: all but the target)")
+    _add_table(fit)
+    fit.add_argument("--test-fraction", metavar="F", type=float, default=0.0, help="share of rows held out (default 0)")
+    fit.add_argument("--split", choices=("random", "last"), default="random", help="which rows are held out")
+    spent = fit.add_mutually_exclusive_group()
+    spent.add_argument("--budget", metavar="N", type=int, default=500, help="likelihood evaluations (default 500)")
+    spent.add_argument("--minutes", metavar="T", type=float, help="time instead of a number of evaluations")
+    fit.add_argument("--max-components", metavar="N", type=int, help="largest mixture of a kernel (default 5)")
+    fit.add_argument("--trend", choices=TRENDS, help="beside the process (default linear)")
+    fit.add_argument("--seed", metavar="S", type=int, help="makes split and result repeatable")
+    fit.add_argument(
+        "--device", choices=("auto", "cpu", "gpu"), default="auto", help="default: the GPU where one can be used"
+    )
+    fit.add_argument("--plot", metavar="OUT.png", type=Path, help="picture of the fit (needs matplotlib)")
+    fit.add_argument(
+        "--panels", action="store_true", help="with --plot: the spectrum, the evidence and the weights too"
+    )
+    fit.add_argument(
+        "--predictions",
+        metavar="OUT.csv",
+        type=Path,
+        help="of the rows that were not learned from, or of all if none are held out",
+    )
+    fit.add_argument("--save", metavar="MODEL.npz", type=Path, help="for `maskerade-fast predict`")
+    fit.add_argument(
+        "--checkpoint", metavar="FILE", type=Path, help="keeps all likelihoods; the same call goes on from it"
+    )
+    fit.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def _add_predict(predict: argparse.ArgumentParser) -> None:
+    predict.add_argument("model", metavar="MODEL.npz", type=Path, help="written by `fit --save`")
+    predict.add_argument(
+        "data", metavar="NEW.csv", type=Path, help="the model's inputs, found by name, with or without its target"
+    )
+    predict.add_argument("--target", metavar="NAME", help="column of targets (default: the one of the model, if there)")
+    predict.add_argument(
+        "--columns", metavar="A,B", help="the model's inputs in its order, where this file names them otherwise"
+    )
+    _add_table(predict)
+    predict.add_argument("--predictions", metavar="OUT.csv", type=Path, help="default: standard output")

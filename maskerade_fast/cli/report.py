@@ -1,0 +1,66 @@
+"""What both commands say of a posterior, and the predictions that they write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._checks import Array
+from ..output_files import replacing
+from ..predictions_csv import prediction_lines
+from .columns import Selection
+
+if TYPE_CHECKING:
+    from ..inputs import Inputs
+    from ..posterior import Posterior
+    from ..prediction import Prediction
+
+_MOST_JOINT_ROWS = 200  # the joint density takes h^2 n^3 steps: here some seconds for h = 100
+
+
+def summary(post: Posterior, seconds: float) -> Iterator[str]:
+    """Evidence, sizes, evaluations and time, a line each."""
+    yield f"Log evidence    {post.log_evidence:.2f} ± {post.log_evidence_sd:.2f} (nats)"
+    chances = ", ".join(f"{n}: {p:.3f}" for n, p in enumerate(post.component_probabilities, start=1))
+    yield f"Mixture size    {chances} (probability of each number of components)"
+    last = post.history[-1]
+    yield f"Evaluations     {last.evaluations} likelihoods; effective sample {post.effective_sample_size:.1f}"
+    yield f"Time            {seconds:.1f} s"
+
+
+def scores(post: Posterior, prediction: Prediction, X: Inputs, y: Array) -> Iterator[str]:
+    """Error and log density of predictions of rows whose targets are known."""
+    rmse = float(np.sqrt(np.mean((prediction.mean - y) ** 2)))
+    yield f"RMSE            {rmse:.4g} on {count(len(y), 'row')} (their sd: {float(np.std(y)):.4g})"
+    joint = f", jointly {post.joint_log_density(X, y):.2f}" if len(y) <= _MOST_JOINT_ROWS else ""
+    yield f"Log density     {float(np.mean(prediction.log_density(y))):.4f} a row (nats){joint}"
+
+
+def predictions_of(post: Posterior, X: Inputs) -> Prediction:
+    """Of the rows of inputs that were matched to the model already."""
+    return post.predict(X)
+
+
+def write_predictions(path: Path | None, post: Posterior, selection: Selection, rows: Array) -> None:
+    """Write a line for each of `rows` to a file, or to standard output; those without inputs have empty cells."""
+    X, y = selection.X()[rows], selection.y()[rows]
+    whole = np.isfinite(X.numbers).all(axis=1)
+    actual = None if selection.target is None else y
+    lines = prediction_lines(
+        X, selection.input_names, post.predict(X[whole]), whole, actual, selection.target_name or "target"
+    )
+    if path is None:
+        sys.stdout.writelines(lines)
+        return
+    with replacing(path) as file:
+        for line in lines:
+            file.write(line.encode())
+
+
+def count(n: int, noun: str) -> str:
+    """ "1 row", "2 rows"."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
