@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ._checks import Array, generator
+from ._text import listed
 from .errors import BackendUnavailableError, DataError
-from .io import listed, read_csv, write_predictions
+from .io import write_predictions
+from .tables import Table, read_table
 from .trend import TRENDS
 
 if TYPE_CHECKING:
@@ -62,10 +64,11 @@ def _fit(options: argparse.Namespace) -> int:
         _require_folder(path)
     if options.checkpoint and options.test_fraction > 0.0 and options.split == "random" and options.seed is None:
         raise DataError("--checkpoint: beside a random split expected --seed, else the rows differ at every start")
-    table = read_csv(options.data)
-    X, y, names, target = table.split(options.target)
-    if table.n_dropped:
-        say(f"Dropped {_count(table.n_dropped, 'row')} with missing cells.")
+    table = read_table(options.data)
+    values, n_dropped = _complete_rows(table)
+    X, y, names, target = _split_columns(table, values, options.target)
+    if n_dropped:
+        say(f"Dropped {_count(n_dropped, 'row')} with missing cells.")
     train, test = _split_rows(len(y), options.test_fraction, options.split, options.seed)
     say(f"{options.data}: {_count(len(train), 'row')} to learn {listed([target])} from {listed(names)}", end="")
     say(f"; {len(test)} held out ({options.split})." if len(test) else ".")
@@ -116,19 +119,20 @@ def _predict(options: argparse.Namespace) -> int:
 
     _require_folder(options.predictions)
     post = posterior.load(options.model)
-    table = read_csv(options.data)
+    table = read_table(options.data)
+    values, n_dropped = _complete_rows(table)
     n_dims, width = post.mixtures.n_dims, len(table.names)
     if width == n_dims:
-        X, y, names, target = table.values, None, table.names, ""
+        X, y, names, target = values, None, table.names, ""
     elif width == n_dims + 1:
-        X, y, names, target = table.split(options.target)
+        X, y, names, target = _split_columns(table, values, options.target)
     else:
         raise DataError(
             f"{options.data}: {_count(width, 'column')}, expected the model's {_count(n_dims, 'input')}, "
             "with or without a target"
         )
-    if table.n_dropped:
-        print(f"Dropped {_count(table.n_dropped, 'row')} with missing cells.", file=sys.stderr)
+    if n_dropped:
+        print(f"Dropped {_count(n_dropped, 'row')} with missing cells.", file=sys.stderr)
     prediction = post.predict(X)
     write_predictions(options.predictions or sys.stdout, X, names, prediction, y, target)
     if y is not None:
@@ -180,6 +184,25 @@ def _scores(post: Posterior, prediction: Prediction, X: Array, y: Array) -> Iter
     yield f"RMSE            {rmse:.4g} on {_count(len(y), 'row')} (their sd: {float(np.std(y)):.4g})"
     joint = f", jointly {post.joint_log_density(X, y):.2f}" if len(y) <= _MOST_JOINT_ROWS else ""
     yield f"Log density     {float(np.mean(prediction.log_density(y))):.4f} a row (nats){joint}"
+
+
+def _complete_rows(table: Table) -> tuple[Array, int]:
+    """Numbers of the rows without missing cells, and how many others there are."""
+    values = table.numbers(range(len(table.names))) + table.origins
+    complete = ~np.isnan(values).any(axis=1)
+    if not complete.any():
+        why = "".join(f"; {note}" for note in table.notes if note.startswith("nothing is in"))
+        raise DataError(f"{table.path}: no row without missing cells, expected at least one{why}")
+    return values[complete], int(np.sum(~complete))
+
+
+def _split_columns(table: Table, values: Array, target: str | None) -> tuple[Array, Array, tuple[str, ...], str]:
+    """Inputs, targets and their names; the target is the last column by default."""
+    if len(table.names) < 2:
+        raise DataError(f"one column ({listed(table.names)}), expected at least one input and a target")
+    k = len(table.names) - 1 if target is None else table.column(target)
+    names = table.names[:k] + table.names[k + 1 :]
+    return np.delete(values, k, axis=1), values[:, k], names, table.names[k]
 
 
 def _split_rows(n_rows: int, fraction: float, kind: str, seed: int | None) -> tuple[Array, Array]:

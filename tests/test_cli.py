@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import maskerade_fast.quadrature
 from maskerade_fast import BackendUnavailableError
 from maskerade_fast.cli import main
-from maskerade_fast.io import read_csv
+from maskerade_fast.tables import read_table
 
 FAST = ["--budget", "12", "--seed", "3"]
 
@@ -56,7 +56,7 @@ def test_fit_then_predict(capsys: pytest.CaptureFixture[str], data: Path, tmp_pa
     for word in ("12 likelihoods", "RMSE", "Log density", "Time", "Wrote"):
         assert word in out
     assert plot.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    held_out = read_csv(predictions)
+    held_out = read_table(predictions)
     assert held_out.names[:4] == ("time", "height", "mean", "sd")
     assert held_out.values.shape == (6, 9)
 
@@ -65,7 +65,7 @@ def test_fit_then_predict(capsys: pytest.CaptureFixture[str], data: Path, tmp_pa
     again = tmp_path / "again.csv"
     status, out, err = run(capsys, "predict", model, new, "--predictions", again)
     assert (status, out, err) == (0, "", "")
-    assert_allclose(read_csv(again).values[:, 1:], held_out.values[:, 2:], rtol=1e-12)
+    assert_allclose(read_table(again).values[:, 1:], held_out.values[:, 2:], rtol=1e-12)
     status, out, err = run(capsys, "predict", model, data)  # with its target: scores on standard error
     assert status == 0
     assert out.splitlines()[0] == "time,height,mean,sd,q05,q25,q50,q75,q95"
@@ -95,7 +95,7 @@ def test_last_rows_held_out(capsys: pytest.CaptureFixture[str], data: Path, tmp_
     predictions = tmp_path / "p.csv"
     options = ["--split", "last", "--test-fraction", 0.125, "--predictions", predictions]
     assert run(capsys, "fit", data, *options, *FAST)[0] == 0
-    assert_array_equal(read_csv(predictions).values[:, 0], read_csv(data).values[-3:, 0])
+    assert_array_equal(read_table(predictions).values[:, 0], read_table(data).values[-3:, 0])
 
 
 @pytest.mark.parametrize("content", ["x,y\n0,2\n1,2\n2,2\n3,2\n", "5,2\n", "0,1\n0,1.5\n1,2\n"])
@@ -106,7 +106,7 @@ def test_degenerate_data_fit(capsys: pytest.CaptureFixture[str], tmp_path: Path,
     status, out, err = run(capsys, "fit", path, "--predictions", predictions, *FAST)
     assert (status, err) == (0, "")
     assert "Log evidence" in out
-    values = read_csv(predictions).values
+    values = read_table(predictions).values
     assert np.isfinite(values).all()
     if "5" not in content.split("\n")[1]:
         assert_array_equal(values[:, 2], np.full(len(values), 2.0))  # exactly the constant
@@ -128,7 +128,7 @@ def test_missing_cells_are_counted(capsys: pytest.CaptureFixture[str], data: Pat
         ("a,b\n1,red\n2,blue\n", [], "column 'b': 'red', expected a finite number"),
         ("a,b\n1,2\n3\n", [], "line 3: 1 cell,"),
         ("a\n1\n2\n", [], "one column"),
-        ("a,b\n1,2\n", ["--target", "c"], "target 'c' is no column; there are a, b"),
+        ("a,b\n1,2\n", ["--target", "c"], "'c' is no column; there are a, b"),
         ("a,b\n1,2\n", ["--test-fraction", "0.5"], "leaves none to learn from"),
         ("a,b\n1,2\n2,3\n", ["--test-fraction", "1.5"], "--test-fraction: 1.5"),
         ("a,b\n1,2\n2,3\n", ["--test-fraction", "nan"], "--test-fraction: nan"),
