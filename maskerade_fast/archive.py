@@ -21,6 +21,7 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 
 from ._checks import Array
+from ._text import shortened
 from .errors import DataError
 
 MOST_EXPANSION, ALWAYS_READ = 100, 64 * 2**20  # a file may hold this many times its size, and this much in any case
@@ -127,12 +128,6 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
     """`path`, opened for reading; a pipe that nobody writes to does not hold the caller up."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
     return open(os.open(path, flags), "rb")
-
-
-def shortened(text: str, length: int = 30) -> str:
-    """`text` as one printable line of at most `length` characters, for messages."""
-    text = text if len(text) <= length else text[: length - 3] + "..."
-    return text if text.isprintable() else repr(text)
 
 
 def _most_bytes(size: int) -> int:

@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._checks import Array
+from ._text import shortened
 from ._version import __version__
-from .archive import shortened
 from .errors import DataError
 from .frames import FrameFile
 from .gmm import GMMBatch

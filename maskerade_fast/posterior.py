@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from ._checks import Array, float_array, integer, is_cupy, one_of
-from .archive import load_arrays, save_arrays, shortened
+from ._text import shortened
+from .archive import load_arrays, save_arrays
 from .backends import array_namespace, on_their_device, single_threaded_blas, to_device_of, to_host
 from .calibration import calibrated_level, left_out_probabilities
 from .data import RegressionData, Standardiser

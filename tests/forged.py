@@ -1,4 +1,4 @@
-"""Files that readers must survive: a small saved posterior, edits of it, and what a reader may do with any bytes."""
+"""Files that readers must survive: parts of tables, a saved posterior and its edits; what readers may do with bytes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import maskerade_fast as mf
 from maskerade_fast.data import RegressionData, Standardiser
 from maskerade_fast.gmm import GMMBatch
 from maskerade_fast.posterior import HistoryRow, Posterior
+from maskerade_fast.tables import Table
 
 Edit = tuple[str, int, int, bytes]  # what, which member, where, with what
 EDITS = ("drop", "rename", "twin", "header", "data", "replace", "cut", "swap", "local", "central", "file", "file cut")
@@ -60,6 +62,16 @@ HEADERS = tuple(
         ("'\\d'", "False", "()"),
     )
 )
+# Of tables: cells, what divides them, lines that are no rows, first bytes of other kinds of files
+CELLS = (
+    *("", "NA", "?", "nan", "-nan", "inf", "1e999", "1_0", "0x10", "--1", "١", "1\0", '"', '""', '"a', "'", "x"),
+    *("1,5", "-,5", "1,234", "1.234", "1.5", "1 234", "1'234", "1,234.5", "1.234,56", "5%", "$5", "#N/A", "#REF!"),
+    *("2018", "2019", "20240131", "2024-01-31", "0.1", "9007199254740993", "1e300", "1e-400", "1" * 400, "3" * 1200),
+    *("0." + "1" * 1200, "1e400", "1e-999999999999999999999", "0e99999999999999999999", "a b"),
+)
+DELIMITERS = (",", ";", "\t", ", ", "|", " ", "   ", " \t", ";", ",")
+OTHER_LINES = ("# a, b", "#a;b;c", "% a b", "//", "#", '# "a', "sep=;", "sep=,", "sep= ", "sep=\t", "  # x", "", "  ")
+MARKS = (b"PK\x03\x04", b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff", b"BZh9", b"PAR1", b"\xff\xfe\0\0", b"%PDF-", b"<html>")
 NUMBERS = (b"\0" * 8, *(struct.pack("<d", x) for x in (np.nan, np.inf, -np.inf, -1.0, 1e308, 5e-324, 2.0**63)))
 
 
@@ -172,3 +184,26 @@ def survives(read: Callable[[Path], Any], path: Path, content: bytes) -> Any:
         assert message.isprintable(), message
         assert len(message) < len(str(path)) + 1000, message
         return None
+
+
+def check_table(table: Table) -> None:
+    """What holds for every table that was read; and what it says is printable."""
+    n_rows, n_columns = table.values.shape
+    assert n_rows >= 1
+    assert n_columns == len(table.names) == len(table.origins) >= 1
+    assert not np.isinf(table.values).any()
+    assert np.isfinite(table.origins).all()
+    assert (np.floor(table.origins) == table.origins).all()
+    assert table.lines.shape == (n_rows,)
+    assert (np.diff(table.lines) > 0).all()
+    for line in (*table.notes, *table.problems.values()):
+        assert line.isprintable(), line
+        assert len(line) < len(table.path) + 1000, line
+    for k in table.problems:
+        with pytest.raises(mf.DataError):
+            table.numbers([k])
+    good = [k for k in range(n_columns) if k not in table.problems]
+    assert table.numbers(good).shape == (n_rows, len(good))
+    with pytest.raises(mf.DataError) as caught:
+        table.column("no such column")
+    assert str(caught.value).isprintable()

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / ROOT
 # Bottom to top; within a row left to right (gmm first: the Standardiser of data maps
 # mixtures between units). A name ending in "." stands for every module of that package.
 ROWS: list[list[str]] = [
-    ["errors", "_checks", "_memory", "_version"],
+    ["errors", "_checks", "_memory", "_text", "_version"],
     ["backends._blas", "backends._lags", "backends", "backends.cpu.", "backends.gpu."],
     [
         "gmm",
@@ -30,6 +30,7 @@ ROWS: list[list[str]] = [
         "warping",
     ],
     ["optimize", "archive", "distances", "hyperkernel", "gram", "likelihood", "gp", "frames", "checkpoint"],
+    ["table_cells", "table_origins", "table_hints", "table_text", "tables"],
     ["surrogate", "integrals", "acquisition", "target", "starts", "modes", "proposals", "importance", "prediction"],
     ["spectra", "calibration", "saved", "posterior", "sampling", "quadrature", "io", "plotting", "cli"],
     ["__init__", "__main__"],

@@ -2,9 +2,9 @@
 
     PYTHONPATH=. python tests/fuzz/fuzz_readers.py csv|archive|forged FOLDER -runs=300000 -timeout=5 -rss_limit_mb=1500
 
-FOLDER keeps inputs that reach new code, and is read at the start. "csv" gives bytes to `read_csv`, "archive" to `load`
-as they are, "forged" lets them choose edits of a saved posterior (tests/forged.py), so that checksums and headers do
-not stop everything at the first door. A finding ends the run with a traceback and a file crash-...; add it to
+FOLDER keeps inputs that reach new code, and is read at the start. "csv" gives bytes to `read_table` and "archive" to
+`load` as they are; "forged" lets them choose edits of a saved posterior (tests/forged.py), which checksums and headers
+would otherwise stop at once. A finding ends the run with a traceback and a file crash-...; add it to
 tests/test_fuzz.py.
 """
 
@@ -18,16 +18,22 @@ from pathlib import Path
 import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-with atheris.instrument_imports(include=["maskerade_fast.io", "maskerade_fast.archive", "zipfile", "gzip", "csv"]):
+TABLES = ["tables", "table_text", "table_cells", "table_origins"]
+MODULES = [f"maskerade_fast.{name}" for name in (*TABLES, "archive")]
+with atheris.instrument_imports(include=[*MODULES, "zipfile", "gzip", "csv"]):
     import forged
 
-    from maskerade_fast.io import read_csv
     from maskerade_fast.posterior import load
+    from maskerade_fast.tables import read_table
 
 SCRATCH = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
 PARTS = forged.members(SCRATCH)
 SEEDS = {
-    "csv": [b"a,b,y\n1,2,3\n4,NA,6\n", b'"a;x";b\r\n1,5;2\r\n', b"\xef\xbb\xbfa\tb\n1e3\t-2\n", b"1,2,\n3,4,\n"],
+    "csv": [
+        *(b"a,b,y\n1,2,3\n4,NA,6\n", b'"a;x";b\r\n1,5;2\r\n', b"\xef\xbb\xbfa\tb\n1e3\t-2\n", b"1,2,\n3,4,\n"),
+        *(b"# x\n# a b\n 1  2,5\n 3 4\n", b"sep=;\na;b\n1,234;1.234\n", "a\tb\n1\t2\n".encode("utf-16")),
+        *(b"2018,2019\n1,2\n3,4\n", b"1700000000000000001,1\n1700000000000000003,2\n", b"2024-01-31;$5\n1 234;5%\n"),
+    ],
     "archive": [forged.forged(PARTS, [])],
     "forged": [bytes(range(40))],
 }
@@ -35,7 +41,9 @@ SEEDS = {
 
 def csv(content: bytes) -> None:
     """Any bytes as a table."""
-    forged.survives(read_csv, SCRATCH / "data.csv", content)
+    table = forged.survives(read_table, SCRATCH / "data.csv", content)
+    if table is not None:
+        forged.check_table(table)
 
 
 def archive(content: bytes) -> None:

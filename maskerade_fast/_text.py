@@ -1,0 +1,24 @@
+"""Names and cells of unknown length and content, as one printable line for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_MOST_NAMES = 20  # in a message
+
+
+def shortened(text: str, length: int = 30) -> str:
+    """`text` as one printable line of at most `length` characters, for messages."""
+    text = text if len(text) <= length else text[: length - 3] + "..."
+    return text if text.isprintable() else repr(text)
+
+
+def quoted(text: str, length: int = 30) -> str:
+    """`text` in quotes, cut to `length` characters, for messages."""
+    return repr(text if len(text) <= length else text[: length - 3] + "...")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names with commas between them, on one line; of many, the first and the last."""
+    shown = names if len(names) <= _MOST_NAMES else [*names[: _MOST_NAMES - 2], "...", names[-1]]
+    return ", ".join(shortened(name) for name in shown)
