@@ -23,6 +23,7 @@ import numpy as np
 from ._checks import Array
 from ._text import shortened
 from .errors import DataError
+from .output_files import replacing
 
 MOST_EXPANSION, ALWAYS_READ = 100, 64 * 2**20  # a file may hold this many times its size, and this much in any case
 _KIND, _VERSION = "maskerade_fast_kind", "maskerade_fast_version"
@@ -63,20 +64,13 @@ def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any], *, kind
             raise TypeError(f"arrays[{name!r}]: dtype {value.dtype}, expected numbers or strings")
     content |= {_KIND: np.asarray(kind), _VERSION: np.asarray(version)}
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        try:
-            with temporary.open("wb") as file:
-                np.savez_compressed(file, **content)  # type: ignore[arg-type]
-                if sum(value.nbytes for value in content.values()) > _most_bytes(file.tell()) // 2:
-                    file.seek(0)  # equal numbers, which `load_arrays` would take for a zip bomb
-                    file.truncate()
-                    np.savez(file, **content)  # type: ignore[arg-type]
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replacing(target) as file:
+            np.savez_compressed(file, **content)  # type: ignore[arg-type]
+            if sum(value.nbytes for value in content.values()) > _most_bytes(file.tell()) // 2:
+                file.seek(0)  # equal numbers, which `load_arrays` would take for a zip bomb
+                file.truncate()
+                np.savez(file, **content)  # type: ignore[arg-type]
     except OSError as error:
         raise DataError(f"{target}: cannot be written ({error.strerror or error})") from None
 

@@ -186,7 +186,7 @@ def test_archives_come_back_as_they_were(tmp_path: Path) -> None:
     ("arrays", "expected"),
     [
         ({"maskerade_fast_version": np.inf}, ": damaged (its layout is no number from 1)"),
-        ({"maskerade_fast_version": 99}, ": written by a newer maskerade_fast (layout 99 > 2)"),
+        ({"maskerade_fast_version": 99}, ": written by a newer maskerade_fast (layout 99 > 3)"),
         ({"maskerade_fast_version": 0}, ": damaged (its layout is no number from 1)"),
         ({"maskerade_fast_kind": "a\nb"}, ": holds a 'a\\nb', expected a posterior"),
         ({"history": np.full((1, 6), np.inf)}, "cannot convert float infinity to integer"),
@@ -198,7 +198,7 @@ def test_archives_come_back_as_they_were(tmp_path: Path) -> None:
         ({"standardiser_x_range": np.zeros(1)}, "ranges > 0"),
         ({"standardiser_y_scale": -1.0}, "y_scale: -1.0, expected > 0"),
         ({"nodes_means": np.ones((4, 2)), "nodes_scales": np.ones((4, 2))}, "nodes: 3 in 2 dimensions, expected some"),
-        ({"trend": np.array(["none"])}, "trend or warnings: not text"),
+        ({"trend": np.array(["none"])}, "trend: dtype <U4 of shape (1,), expected text"),
     ],
 )
 def test_parts_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any], expected: str) -> None:

@@ -43,6 +43,11 @@ class Selection:
         places = list(self.inputs)
         return Inputs(self.table.numbers(places), self.table.origins[places])
 
+    def whole(self) -> Array:
+        """Which rows have all their inputs, shape (N,)."""
+        complete: Array = np.all(np.isfinite(self.table.values[:, list(self.inputs)]), axis=1)
+        return complete
+
     def y(self) -> Array:
         """Targets of all rows (N,); NaN where a cell is missing, or where there is no target.
 
@@ -118,6 +123,12 @@ def matched(
     if names.features is not None and names.has_header and table.has_header:
         return _by_name(table, names, names.features, target), ""
     return _by_place(table, names, n_dims, target)
+
+
+def noted(table: Table) -> Iterator[str]:
+    """What the reader took where the file leaves a choice, as sentences."""
+    for note in table.notes:
+        yield f"{table.path}: {note}."
 
 
 def remarks(selection: Selection, rows: Array) -> Iterator[str]:

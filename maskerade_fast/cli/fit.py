@@ -16,8 +16,8 @@ from .._text import listed, shortened
 from ..errors import DataError
 from ..output_files import check_outputs
 from ..table_hints import runs_backwards
-from ..tables import Table, read_table
-from .columns import Selection, chosen, parsed_names, remarks
+from ..tables import read_table
+from .columns import Selection, chosen, noted, parsed_names, remarks
 from .report import count, predictions_of, scores, summary, write_predictions
 
 if TYPE_CHECKING:
@@ -32,12 +32,13 @@ def fit(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     table = read_table(options.data, header=options.header)
     selection = chosen(table, parsed_names(options.columns), options.target)
     X, y = selection.X(), selection.y()
-    whole = np.isfinite(X.numbers).all(axis=1)
+    whole = selection.whole()
     usable = np.flatnonzero(whole & np.isfinite(y))
     if len(usable) == 0:
-        raise DataError(f"{table.path}: no row has all of {_roles(selection)}{_empty_columns(selection)}")
+        nothing = "".join(f"; {note}" for note in table.notes if note.startswith("nothing is in"))
+        raise DataError(f"{table.path}: no row has all of {_roles(selection)}{nothing}")
     train, test = _split_rows(usable, options.test_fraction, options.split, options.seed)
-    for line in (*table.notes, *_left_aside(selection, whole, y), *remarks(selection, whole)):
+    for line in (*noted(table), *_left_aside(selection, whole, y), *remarks(selection, whole)):
         say(line)
     if len(test) and options.split == "last":
         for line in _disorder(selection, usable):
@@ -155,15 +156,6 @@ def _left_aside(selection: Selection, whole: Array, y: Array) -> Iterator[str]:
 
 def _roles(selection: Selection) -> str:
     return f"{listed(selection.input_names)} and {shortened(selection.target_name)}"
-
-
-def _empty_columns(selection: Selection) -> str:
-    """Names of columns in which there is nothing, for a message."""
-    table: Table = selection.table
-    places = sorted({*selection.inputs, *([] if selection.target is None else [selection.target])})
-    empty = [table.names[k] for k in places if np.isnan(table.values[:, k]).all()]
-    why = f"; nothing is in {listed(empty)}" if empty and len(table.values) else ""
-    return why + (" (do the lines end with a delimiter?)" if why and table.names[-1] in empty else "")
 
 
 def _disorder(selection: Selection, rows: Array) -> Iterator[str]:

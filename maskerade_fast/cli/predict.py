@@ -9,7 +9,7 @@ import numpy as np
 
 from ..output_files import check_outputs
 from ..tables import read_table
-from .columns import matched, parsed_names
+from .columns import matched, noted, parsed_names
 from .report import count, scores, write_predictions
 
 
@@ -23,8 +23,8 @@ def predict(options: argparse.Namespace, note: Callable[[str], None]) -> int:
     n_dims = post.mixtures.n_dims
     selection, how = matched(table, post.columns, n_dims, parsed_names(options.columns), options.target)
     X, y = selection.X(), selection.y()
-    whole = np.isfinite(X.numbers).all(axis=1)
-    for line in (*table.notes, how):
+    whole = selection.whole()
+    for line in (*noted(table), how):
         if line:
             note(line)
     if not whole.all():

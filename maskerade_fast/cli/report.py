@@ -48,7 +48,7 @@ def predictions_of(post: Posterior, X: Inputs) -> Prediction:
 def write_predictions(path: Path | None, post: Posterior, selection: Selection, rows: Array) -> None:
     """Write a line for each of `rows` to a file, or to standard output; those without inputs have empty cells."""
     X, y = selection.X()[rows], selection.y()[rows]
-    whole = np.isfinite(X.numbers).all(axis=1)
+    whole = selection.whole()[rows]
     actual = None if selection.target is None else y
     lines = prediction_lines(
         X, selection.input_names, post.predict(X[whole]), whole, actual, selection.target_name or "target"

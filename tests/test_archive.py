@@ -1,9 +1,7 @@
-"""Predictions as CSV, and archives: right numbers, or one line naming the file."""
+"""Archives: what was saved, or one line that names the file."""
 
 from __future__ import annotations
 
-import csv
-import io as standard_io
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,31 +10,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from maskerade_fast import DataError, combine_gaussians
+from maskerade_fast import DataError
 from maskerade_fast.archive import load_arrays, save_arrays
-from maskerade_fast.io import write_predictions
-from maskerade_fast.tables import read_table
 
 
 def written(folder: Path, content: str | bytes, name: str = "data.csv") -> Path:
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
-
-
-def test_predictions_come_back(tmp_path: Path) -> None:
-    X = np.array([[0.1, 1.0], [1.0 / 3.0, 2.0]])
-    p = combine_gaussians([[1.0]], [[0.5, -0.25]], [[4.0, 1.0]])
-    write_predictions(tmp_path / "out.csv", X, ("a", "b, quoted"), p, np.array([7.0, 8.0]), "y")
-    table = read_table(tmp_path / "out.csv")
-    assert table.names == ("a", "b, quoted", "y", "mean", "sd", "q05", "q25", "q50", "q75", "q95")
-    columns = [X, [[7.0], [8.0]], p.mean[:, None], [[2.0], [1.0]], p.quantile([0.05, 0.25, 0.5, 0.75, 0.95]).T]
-    assert_array_equal(table.values, np.hstack(columns))  # written to the last bit
-    stream = standard_io.StringIO()
-    write_predictions(stream, X, ("a", "b"), p)
-    assert next(csv.reader([stream.getvalue().splitlines()[0]]))[:4] == ["a", "b", "mean", "sd"]
-    with pytest.raises(DataError, match="cannot be written"):
-        write_predictions(tmp_path / "no" / "out.csv", X, ("a", "b"), p)
 
 
 def test_archive_round_trip(tmp_path: Path) -> None:
