@@ -183,7 +183,7 @@ def grams() -> list[Operation]:
 
 def gram_in_place(g: Any, X: Any) -> Call:
     """Lower triangles of one matrix after another in one buffer on every thread, as a likelihood makes them."""
-    points, n_points = points_by_axis(X, X[0]), len(X)
+    points, n_points = points_by_axis(X, X.min(axis=0)), len(X)
     arrays = (g.offsets, g.means, g.scales)
     most = int(np.diff(g.offsets).max())
     nothing = np.empty((0, 0))

@@ -5,6 +5,9 @@
 // Cosine and sine of a are tabulated once a point and component, so a pair costs one exponential and a few
 // multiply-adds. With the per-axis phase a product of D cosines takes the place of one. A thread computes
 // a rectangle of pairs at a time: what belongs to a row or a column is read once for all of its pairs.
+//
+// x_0 has the least value of each axis, and no product has the weight on one side of a pair alone: an entry has the
+// same bits with its two points exchanged, so rows in another order give the permuted matrix.
 #pragma once
 
 #include "common.cuh"
@@ -90,6 +93,7 @@ __device__ __forceinline__ void gram_tile(const Mixture& mixture, const Side& le
         }
     }
     for (int q = 0; q < mixture.n; ++q) {
+        const double weight = mixture.weights[q];
         double value[R][S];
 #pragma unroll
         for (int a = 0; a < R; ++a) {
@@ -120,7 +124,7 @@ __device__ __forceinline__ void gram_tile(const Mixture& mixture, const Side& le
             for (int a = 0; a < R; ++a) {
 #pragma unroll
                 for (int b = 0; b < S; ++b) {
-                    value[a][b] = decay(value[a][b]);
+                    value[a][b] = weight * decay(value[a][b]);
                 }
             }
         }
@@ -130,7 +134,6 @@ __device__ __forceinline__ void gram_tile(const Mixture& mixture, const Side& le
             const double* const sin_x = table_row(left, q, phases, p, 1);
             const double* const cos_y = table_row(right, q, phases, p, 0);
             const double* const sin_y = table_row(right, q, phases, p, 1);
-            const double weight = p == 0 ? mixture.weights[q] : 1.0;
             double c[S];
             double s[S];
 #pragma unroll
@@ -140,15 +143,15 @@ __device__ __forceinline__ void gram_tile(const Mixture& mixture, const Side& le
             }
 #pragma unroll
             for (int a = 0; a < R; ++a) {
-                const double cosine = weight * cos_x[i[a]];
-                const double sine = weight * sin_x[i[a]];
+                const double cosine = cos_x[i[a]];
+                const double sine = sin_x[i[a]];
 #pragma unroll
                 for (int b = 0; b < S; ++b) {
                     const double wave = fma(cosine, c[b], sine * s[b]);
                     if (PER_AXIS) {
                         value[a][b] *= wave;
                     } else {
-                        sum[a][b] = fma(decay(value[a][b]), wave, sum[a][b]);
+                        sum[a][b] = fma(weight * decay(value[a][b]), wave, sum[a][b]);
                     }
                 }
             }

@@ -45,7 +45,7 @@ def spectral_starts(target: Target) -> list[Summit]:
         basis = to_host(target.data.basis)[::step]
         rest = rest - basis @ np.linalg.lstsq(basis, rest, rcond=None)[0]
     grid = _frequencies(target, x)
-    waves = np.exp(2j * np.pi * np.outer(grid, x - x[0]))
+    waves = np.exp(2j * np.pi * np.outer(grid, x - x.min()))
     powers, frequencies = np.empty(n_max), np.empty(n_max)
     mixtures, noises = [], []
     scale = np.exp(latent_map.log_scale_mean - 2.0 * latent_map.log_scale_sd)
@@ -136,7 +136,7 @@ def missing_sine(target: Target, g: GMMBatch) -> tuple[float, float] | None:
     grid = _frequencies(target, x)
     gains, weights = np.empty(len(grid)), np.empty(len(grid))
     for start in range(0, len(grid), _BLOCK):
-        phase = 2.0 * np.pi * (x - x[0]) * grid[start : start + _BLOCK]
+        phase = 2.0 * np.pi * (x - x.min()) * grid[start : start + _BLOCK]
         cosines, sines = (
             linalg.solve_triangular(factor, f(phase), lower=True, check_finite=False) for f in (np.cos, np.sin)
         )

@@ -24,6 +24,7 @@ from .gram import (
     basis_by_function,
     fill_tables,
     gram_rows,
+    least_values,
     mirror,
     native,
     noise_with_basis,
@@ -273,7 +274,8 @@ def predict_gp(
     results = Predictions(n_mixtures, n_new, full)
     shift = np.zeros(n_mixtures)
     if n_mixtures:
-        points, new = points_by_axis(X, X[0]), points_by_axis(X_new, X[0])
+        origin = least_values(X)
+        points, new = points_by_axis(X, origin), points_by_axis(X_new, origin)
         mixtures = (offsets, native(weights), native(means), native(scales))
         functions, new_functions = basis_by_function(basis), basis_by_function(basis_new)
         targets, noise = native(y), noise_with_basis(noise, functions)

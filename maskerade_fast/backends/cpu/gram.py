@@ -3,8 +3,10 @@
 With phases a_i = 2 pi m.(x_i - x_0), cos(a_i - a_j) = cos a_i cos a_j + sin a_i sin a_j: sine and cosine are
 needed once a point and component, and a pair costs one exponential and a few multiply-adds. Phases are kept
 in turns and to twice the working precision until they are reduced, so frequencies times large inputs cost no
-digits; lags are plain differences of the inputs. Both depend on differences alone: inputs shifted exactly
-give the same bits.
+digits; lags are plain differences of the inputs.
+
+x_0 has the least value of each axis, and an entry is the same function of its row's point and of its column's, with
+the root of the weight on both: inputs shifted exactly give the same bits, rows in another order the permuted matrix.
 
 The per-axis phase, a product of cosines over the axes, is the same with D phases in place of one.
 """
@@ -139,8 +141,15 @@ def gram_rows(
     argument = np.empty(TILE)
     wave = np.empty(TILE)
     total = np.empty(TILE)
+    roots = np.empty(n)
+    for q in range(n):
+        roots[q] = math.sqrt(weights[first + q])
     for start in range(0, row_stop - 1 if triangle else n_columns, TILE):
         load_tile(start, min(TILE, n_columns - start), y, cos_y, sin_y, n_rows, tile)
+        for q in range(n):
+            for k in range(TILE):
+                tile[n_dims + q * n_phases, k] *= roots[q]
+                tile[n_dims + n_rows + q * n_phases, k] *= roots[q]
         for i in range(max(row_start, start + 1) if triangle else row_start, row_stop):
             width = min(TILE, (i if triangle else n_columns) - start)
             padded = (width + LANES - 1) // LANES * LANES
@@ -152,10 +161,9 @@ def gram_rows(
             for k in range(padded):
                 total[k] = 0.0
             for q in range(n):
-                w = weights[first + q]
                 row = q * n_phases
-                c_i = w * cos_x[row, i]
-                s_i = w * sin_x[row, i]
+                c_i = roots[q] * cos_x[row, i]
+                s_i = roots[q] * sin_x[row, i]
                 cosines = tile[n_dims + row]
                 sines = tile[n_dims + n_rows + row]
                 envelope_argument(q, padded, rates, squares, argument)
@@ -279,6 +287,12 @@ def native(array: Array) -> Array:
     return np.require(array, np.float64, ["C", "W"])
 
 
+def least_values(X: Array) -> Array:
+    """The least value of each axis of points (N, D), from which phases are measured: no order of rows changes it."""
+    least: Array = X.min(axis=0)
+    return least
+
+
 def points_by_axis(X: Array, origin: Array) -> tuple[Array, Array, Array]:
     """Points (N, D) by axis: themselves (D, N), and their exact differences from `origin` as high + low."""
     x = native(X.T)
@@ -334,8 +348,9 @@ def gram(
     dtype = np.result_type(weights, X, other)
     if out.size == 0:
         return out.astype(dtype)
-    x = points_by_axis(X, X[0])
-    y = x if triangle else points_by_axis(other, X[0])
+    origin = least_values(X)
+    x = points_by_axis(X, origin)
+    y = x if triangle else points_by_axis(other, origin)
     n_phases = X.shape[1] if per_axis else 1
     weights = native(weights)
     noise = native(noise)

@@ -18,7 +18,7 @@ from ._covariance import Workspace, factor_mixture, factor_shared, share_matrice
 from ._lapack import addresses, solve_vector
 from ._likelihood_gradients import BLOCK, finish_gradient, gradient_block
 from ._parallel import n_threads, parallel_for, single_threaded_blas
-from .gram import basis_by_function, native, noise_with_basis, points_by_axis
+from .gram import basis_by_function, least_values, native, noise_with_basis, points_by_axis
 
 __all__ = ["log_likelihood"]
 
@@ -74,7 +74,7 @@ def log_likelihood(
     results = Likelihoods(n_mixtures, weights, means, noise.shape[1], grad)
     if n_mixtures == 0:
         return results.of_type(dtype)
-    points = points_by_axis(X, X[0])
+    points = points_by_axis(X, least_values(X))
     mixtures = (offsets, native(weights), native(means), native(scales))
     functions = basis_by_function(basis)
     targets, noise = native(y), noise_with_basis(noise, functions)

@@ -107,6 +107,12 @@ def points_by_axis(X: Array) -> Array:
     return out
 
 
+def least_values(points: Array) -> Array:
+    """The least value of each axis of `points` (D, N), from which phases are measured: no order of rows changes it."""
+    least: Array = points.min(axis=1)
+    return least
+
+
 def phase_tables(mixtures: Mixtures, points: Array, origin: Array, start: int, stop: int) -> Array:
     """Cosines and sines of the components of mixtures ``start : stop`` at `points` (D, N): (count, phases, 2, N)."""
     first = int(mixtures.edges[start])

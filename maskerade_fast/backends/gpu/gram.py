@@ -2,7 +2,7 @@
 
 Cosines and sines of the phases are tabulated once a component and point, so a pair costs one exponential and a few
 multiply-adds. Phases are kept in turns and to twice the working precision until they are reduced; both they and the
-lags depend on differences of the inputs alone.
+lags depend on differences of the inputs alone, and not on the order of the rows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ._mixtures import (
     chunks,
     diagonal_levels,
     grid_for,
+    least_values,
     mixtures_of,
     native,
     phase_tables,
@@ -75,7 +76,7 @@ def _rectangular(mixtures: Mixtures, x: Array, y: Array, out: Array) -> None:
     """K(X, Y) into `out`."""
     n_rows, n_columns = x.shape[1], y.shape[1]
     tiles = -(-n_rows // ROWS) * -(-n_columns // COLUMNS)
-    origin = cupy.ascontiguousarray(x[:, 0])
+    origin = least_values(x)
     kernel = mixtures.kernel("gram", "gram_f64")
     for start, stop in chunks(mixtures.edges, 0, 16 * mixtures.n_phases * (n_rows + n_columns), TABLE_BYTES):
         tables = [phase_tables(mixtures, points, origin, start, stop) for points in (x, y)]
@@ -93,7 +94,7 @@ def _symmetric(mixtures: Mixtures, x: Array, noise: Array, out: Array) -> None:
     n_dims, n_points = x.shape
     squares = -(-n_points // COLUMNS)
     tiles = squares * (squares + 1)  # two in each square on and below the diagonal
-    origin = cupy.ascontiguousarray(x[:, 0])
+    origin = least_values(x)
     levels = diagonal_levels(mixtures, noise)
     kernel = mixtures.kernel("gram", "gram_symmetric_f64")
     for start, stop in chunks(mixtures.edges, 0, 16 * mixtures.n_phases * n_points, TABLE_BYTES):

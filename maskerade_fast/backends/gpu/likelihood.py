@@ -23,6 +23,7 @@ from ._mixtures import (
     BLOCK,
     Mixtures,
     diagonal_levels,
+    least_values,
     mixtures_of,
     native,
     phase_tables,
@@ -82,8 +83,7 @@ class Problem(NamedTuple):
 
     def inputs(self, start: int, stop: int) -> tuple[Array, ...]:
         m = self.mixtures
-        origin = cupy.ascontiguousarray(self.points[:, 0])
-        tables = phase_tables(m, self.points, origin, start, stop)
+        tables = phase_tables(m, self.points, least_values(self.points), start, stop)
         return (m.weights, m.scales, m.offsets, self.points, tables, self.y, self.levels, self.noise)
 
     def sizes(self, start: int) -> tuple[Any, ...]:
