@@ -134,7 +134,7 @@ class Surrogate:
         """
         metric = Metric() if metric is None else metric
         log_values = _checked_values(log_values, mixtures)
-        one_of(power, "power", (1, 2))
+        power = int(one_of(power, "power", (1, 2)))
         epsilon_factor = real(epsilon_factor, "epsilon_factor")
         if not 0.0 <= epsilon_factor < 1.0:
             raise ValueError(f"epsilon_factor: {epsilon_factor}, expected 0 <= epsilon_factor < 1")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..._memory import require_room
 from ._math import cos_sin_turns, exp_neg, fma
+from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for
 
 __all__ = ["gram"]
@@ -274,11 +275,6 @@ def noise_at(noise: Array, b: int, i: int) -> float:
     return noise[b if noise.shape[0] > 1 else 0, i if noise.shape[1] > 1 else 0]  # type: ignore[no-any-return]
 
 
-def native(array: Array) -> Array:
-    """`array` as the one type the kernels are compiled for: float64, C-contiguous, writable."""
-    return np.require(array, np.float64, ["C", "W"])
-
-
 def points_by_axis(X: Array, origin: Array) -> tuple[Array, Array, Array]:
     """Points (N, D) by axis: themselves (D, N), and their exact differences from `origin` as high + low."""
     x = native(X.T)
@@ -337,7 +333,7 @@ def gram(
     x = points_by_axis(X, X[0])
     y = x if triangle else points_by_axis(other, X[0])
     n_phases = X.shape[1] if per_axis else 1
-    weights = native(weights)
+    offsets, weights, means, scales = native_batch(offsets, weights, means, scales)
     noise = native(noise)
     # A mixture's tables serve all its rows, unless there are fewer matrices than threads.
     whole = n_mixtures >= n_threads() or n_points < SPLIT_SIZE
@@ -353,8 +349,8 @@ def gram(
             rows,
             offsets,
             weights,
-            native(means),
-            native(scales),
+            means,
+            scales,
             *x,
             *y,
             triangle,
