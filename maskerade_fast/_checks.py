@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,9 @@ def float_array(
     ndim: int | tuple[int, ...],
     dtype: np.dtype[Any] | type | None = None,
     allow: str = "",
+    own: bool = False,
 ) -> Array:
-    """Convert `value` to a floating array and check it; nothing is copied that is as wanted already.
+    """Convert `value` to a floating array and check it; nothing is copied that is as wanted already, unless `own`.
 
     Parameters
     ----------
@@ -47,6 +49,8 @@ def float_array(
         Wanted type; by default float32 stays float32 and everything else becomes float64.
     allow : {"", "-inf", "any"}
         Every entry must be finite; ``"-inf"`` accepts minus infinity, ``"any"`` leaves them to the caller.
+    own : bool
+        Always copy: for containers, which must not change when the caller's array does.
 
     Raises
     ------
@@ -60,7 +64,9 @@ def float_array(
         dtype = np.float32 if is_float32(array) else np.float64
     with array.device if is_cupy(array) else nullcontext():
         if is_cupy(array):
-            array = array.astype(dtype, order="C", copy=False)
+            array = array.astype(dtype, order="C", copy=own)
+        elif own:
+            array = np.array(array, dtype=dtype, order="C")
         else:
             array = np.require(array, dtype=dtype, requirements=["C", "A", "W"])
         wanted = (ndim,) if isinstance(ndim, int) else ndim
@@ -71,6 +77,17 @@ def float_array(
             check_finite(seen_by_host(array), name, allow=allow)
     checked: Array = array
     return checked
+
+
+def own_arrays(container: Any) -> None:
+    """Replace the arrays among the fields of a frozen dataclass by copies that nobody else can change."""
+    for field in fields(container):
+        value = getattr(container, field.name)
+        if isinstance(value, np.ndarray):
+            object.__setattr__(container, field.name, np.array(value, order="C"))
+        elif is_cupy(value):
+            with value.device:
+                object.__setattr__(container, field.name, value.copy())
 
 
 def seen_by_host(array: Array) -> Array:

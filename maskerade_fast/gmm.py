@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array, is_float32, one_of, plain_array
+from ._checks import Array, float_array, is_float32, one_of, own_arrays, plain_array
 from .backends import array_namespace, is_cupy, on_their_device, to_device, to_host
 
 Mixture = tuple[Any, Any, Any]
@@ -46,6 +46,10 @@ class GMMBatch:
     -----
     float32 stays float32 if `weights`, `means` and `scales` all are; otherwise everything is float64. CuPy arrays stay
     on their card, where they are checked.
+
+    The batch owns its arrays, copies of those that it was built from: what happens to these later does not change it.
+    Its own arrays stay writable, since read-only ones would be copied by every operation and refused by DLPack; do not
+    write to them.
     """
 
     offsets: Array
@@ -60,9 +64,9 @@ class GMMBatch:
         offsets = _checked_offsets(self.offsets)
         parts = [plain_array(getattr(self, name), name) for name in ("weights", "means", "scales")]
         dtype = np.float32 if all(map(is_float32, parts)) else np.float64
-        weights = float_array(parts[0], "weights", ndim=1, dtype=dtype, allow="any")
-        means = float_array(parts[1], "means", ndim=2, dtype=dtype, allow="any")
-        scales = float_array(parts[2], "scales", ndim=2, dtype=dtype, allow="any")
+        weights = float_array(parts[0], "weights", ndim=1, dtype=dtype, allow="any", own=True)
+        means = float_array(parts[1], "means", ndim=2, dtype=dtype, allow="any", own=True)
+        scales = float_array(parts[2], "scales", ndim=2, dtype=dtype, allow="any", own=True)
         if means.shape[1] < 1:
             raise ValueError(f"means: shape {means.shape}, expected (J, D) with D >= 1")
         for name, array in (("weights", weights), ("means", means), ("scales", scales)):
@@ -77,7 +81,7 @@ class GMMBatch:
             _check_entries(good, array, name, offsets, "a finite number >= 0")
         noise = self.noise_variances
         if noise is not None:
-            noise = float_array(noise, "noise_variances", ndim=1, dtype=dtype, allow="any")
+            noise = float_array(noise, "noise_variances", ndim=1, dtype=dtype, allow="any", own=True)
             if noise.shape != (len(offsets) - 1,):
                 raise ValueError(f"noise_variances: shape {noise.shape}, expected ({len(offsets) - 1},)")
             bad = ~((noise >= 0) & (noise < np.inf))
@@ -225,6 +229,9 @@ class GMMGradient:
     scales: Array
     noise_variance: Array | None = None
 
+    def __post_init__(self) -> None:
+        own_arrays(self)
+
     def to(self, device: str) -> GMMGradient:
         """The same gradient on "cpu" or "gpu"; see `GMMBatch.to`."""
         given = (self.weights, self.means, self.scales, self.noise_variance)
@@ -290,7 +297,7 @@ def _checked_offsets(value: Any) -> Array:
         raise ValueError(f"offsets: shape {offsets.shape}, expected (B + 1,)")
     if offsets.dtype.kind not in "iu":
         raise TypeError(f"offsets: dtype {offsets.dtype}, expected integers")
-    offsets = np.ascontiguousarray(offsets, dtype=np.int64)
+    offsets = np.array(offsets, dtype=np.int64)
     if offsets[0] != 0:
         raise ValueError(f"offsets[0]: {offsets[0]}, expected 0")
     counts = np.diff(offsets)

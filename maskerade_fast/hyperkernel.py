@@ -350,5 +350,5 @@ def _parameters(outputscale: float, lengthscale: float, power: int) -> dict[str,
     return {
         "outputscale": positive(outputscale, "outputscale"),
         "lengthscale": positive_square(lengthscale, "lengthscale"),
-        "power": one_of(power, "power", (1, 2)),
+        "power": int(one_of(power, "power", (1, 2))),
     }

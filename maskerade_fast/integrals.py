@@ -88,7 +88,7 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
     O(m h^2) time; the m x m covariance of the nodes is streamed, never stored. With ``u = v * mu``, the integral is
     ``u^T mu / 2 + epsilon`` and its variance ``u^T kappa u - |K^(-1/2) kappa(Theta, S) u|^2``.
     """
-    node_weights = to_host(float_array(node_weights, "node_weights", ndim=1, dtype=np.float64))
+    node_weights = to_host(float_array(node_weights, "node_weights", ndim=1, dtype=np.float64, own=True))
     if len(node_weights) != len(nodes) or len(nodes) == 0:
         raise ValueError(f"node_weights: {len(node_weights)} for {len(nodes)} nodes, expected as many, at least 1")
     if not node_weights.any():

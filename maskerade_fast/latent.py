@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from ._checks import Array, is_cupy, positive, real
+from ._checks import Array, is_cupy, own_arrays, positive, real
 from .gmm import GMMBatch, GMMGradient, segment_sums
 from .sticks import TINY, Sticks, break_sticks, log_slopes, safe_log, stick_coordinates
 
@@ -71,6 +71,9 @@ class Latent:
     sizes: Array
     offsets: Array
     values: Array
+
+    def __post_init__(self) -> None:
+        own_arrays(self)
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -126,6 +129,9 @@ class LatentMap:
     fold: bool
     noise_variance: float | LogNormal
     mass: float | LogNormal
+
+    def __post_init__(self) -> None:
+        own_arrays(self)
 
     @property
     def n_dims(self) -> int:

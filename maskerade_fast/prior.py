@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from ._checks import Array, check_finite, float_array, generator, integer, one_of, positive
+from ._checks import Array, check_finite, float_array, generator, integer, one_of, own_arrays, positive
 from .data import input_array, input_window
 from .gmm import GMMBatch, segment_sums
 from .latent import Latent, LatentMap, LogNormal, check_on_host
@@ -43,6 +43,9 @@ class Draws:
     mixtures: GMMBatch
     weights: Array
     latent: Latent
+
+    def __post_init__(self) -> None:
+        own_arrays(self)
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -88,7 +91,7 @@ class Prior:
     def __post_init__(self) -> None:
         values: dict[str, Any] = {}
         for name in ("mean_sd", "log_scale_mean", "log_scale_sd"):
-            value = float_array(getattr(self, name), name, ndim=(0, 1), dtype=np.float64)
+            value = float_array(getattr(self, name), name, ndim=(0, 1), dtype=np.float64, own=True)
             value = values[name] = np.atleast_1d(value)
             if len(value) == 0 or len(value) != len(values["mean_sd"]):
                 raise ValueError(f"{name}: shape {value.shape}, expected (D,) with D >= 1, as mean_sd")

@@ -442,7 +442,8 @@ def _warm_up(device: str) -> None:
         points, targets = (to_device(a, device) for a in (np.linspace(0.0, 1.0, n_points), np.zeros(n_points)))
         log_likelihood(g[0], points, targets, structure="dense")
     log_likelihood(g, X, y, grad=True, structure="toeplitz")
-    predict_gp(g, X, y, None, X[:2], structure="toeplitz")
+    for kind in ("diagonal", "full"):
+        predict_gp(g, X, y, None, X[:2], structure="toeplitz", covariance=kind)
     gaussian_mmd2_vjp(g, g, gaussian_mmd2(g, bandwidth=1.0), bandwidth=1.0)
     for phase in ("joint", "per_axis"):
         log_likelihood(g, X, y, grad=True, phase=phase)

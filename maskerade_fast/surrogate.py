@@ -134,7 +134,7 @@ class Surrogate:
         """
         metric = Metric() if metric is None else metric
         log_values = _checked_values(log_values, mixtures)
-        one_of(power, "power", (1, 2))
+        power = int(one_of(power, "power", (1, 2)))
         epsilon_factor = real(epsilon_factor, "epsilon_factor")
         if not 0.0 <= epsilon_factor < 1.0:
             raise ValueError(f"epsilon_factor: {epsilon_factor}, expected 0 <= epsilon_factor < 1")
@@ -368,7 +368,7 @@ class Surrogate:
 
 def _checked_values(log_values: Any, mixtures: GMMBatch) -> Array:
     """One log f a mixture, on the host."""
-    values: Array = to_host(float_array(log_values, "log_values", ndim=1, dtype=np.float64, allow="-inf"))
+    values: Array = to_host(float_array(log_values, "log_values", ndim=1, dtype=np.float64, allow="-inf", own=True))
     if len(values) != len(mixtures):
         raise ValueError(f"log_values: {len(values)} values for {len(mixtures)} mixtures, expected as many")
     return values

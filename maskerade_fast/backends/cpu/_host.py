@@ -12,7 +12,8 @@ from numba import njit
 
 from ..._checks import Array
 from ._math import fma
-from .distances import native, run
+from ._native import native
+from .distances import run
 
 __all__ = ["student_sums"]
 
@@ -48,7 +49,8 @@ def student_sums(
     -------
     (B,) float64
     """
-    xi, left_out = native(xi, np.float64), native(left_out, np.int64)
+    xi, origins, whitening, centres, constants = map(native, (xi, origins, whitening, centres, constants))
+    runs, left_out = native(runs, np.int64), native(left_out, np.int64)
     out = np.empty(len(xi))
 
     def block(start: int, stop: int) -> None:

@@ -15,8 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ._lapack import addresses, potrf, solve_rows, subtract_product, subtract_squares
+from ._native import native
 from ._parallel import parallel_for, single_threaded_blas
-from .gram import native
 
 __all__ = ["cholesky"]
 

@@ -26,6 +26,7 @@ from ..._checks import Array
 from ..._memory import require_room
 from ._distance_gradients import add_gradients
 from ._distance_kernels import ROWS, WINDOW, fill_lanes, fill_pairs, fill_self_terms
+from ._native import native
 from ._parallel import parallel_for
 
 __all__ = ["pairwise_distance", "pairwise_distance_vjp", "prepare_atoms"]
@@ -81,6 +82,15 @@ class Atoms:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "lanes"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """From a pickle, whose arrays may lie in memory that is shared and read-only."""
+        vars(self).update(state, offsets=native(state["offsets"], np.int64))
+        for name in ("weights", "points", "data"):
+            setattr(self, name, native(state[name]))
+
 
 def prepare_atoms(
     offsets: Array,
@@ -115,7 +125,7 @@ def prepare_atoms(
         For the doors of this backend alone. Holds float64 copies where the arrays are of another type,
         read-only or not contiguous.
     """
-    weights, points = native(weights, np.float64), native(points, np.float64)
+    weights, points = native(weights), native(points)
     offsets = native(offsets, np.int64)
     atoms = Atoms(offsets, weights, points, n_reflect, float(bandwidth), bool(mass_correction))
     n_features = 0 if features is None else features.shape[1]
@@ -205,7 +215,7 @@ def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array) -> tuple[Array, Arra
     weights : (J_a,) float64
     points : (J_a, P) float64
     """
-    cotangent = native(cotangent, np.float64)
+    cotangent = native(cotangent)
     g_weights, g_points = np.zeros(a.weights.shape), np.zeros(a.points.shape)
     if cotangent.size == 0:
         return g_weights, g_points
@@ -227,13 +237,6 @@ def _aligned_zeros(size: int) -> Array:
     room = np.zeros(size + line)
     first = -room.ctypes.data // 8 % line
     return room[first : first + size]
-
-
-def native(array: Array, dtype: Any) -> Array:
-    """Numba compiles one version for each layout: let there be one."""
-    if array.dtype == dtype and array.flags.carray:
-        return array
-    return np.require(array, dtype=dtype, requirements=["C", "A", "W"])
 
 
 def run(kernel: Any, n_items: int, block: int, work: int) -> None:

@@ -19,6 +19,7 @@ from ._batch import Predictions, Workers
 from ._covariance import Workspace, factor_mixture, factor_shared, share_matrices, whitened
 from ._lapack import addresses, solve_rows, solve_vector, subtract_squares
 from ._math import dot
+from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
 from .gram import (
     basis_by_function,
@@ -26,7 +27,6 @@ from .gram import (
     gram_rows,
     least_values,
     mirror,
-    native,
     noise_with_basis,
     points_by_axis,
     total_weight,
@@ -276,7 +276,7 @@ def predict_gp(
     if n_mixtures:
         origin = least_values(X)
         points, new = points_by_axis(X, origin), points_by_axis(X_new, origin)
-        mixtures = (offsets, native(weights), native(means), native(scales))
+        mixtures = native_batch(offsets, weights, means, scales)
         functions, new_functions = basis_by_function(basis), basis_by_function(basis_new)
         targets, noise = native(y), noise_with_basis(noise, functions)
         n_phases = n_dims if per_axis else 1

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ..._memory import require_room
 from ._math import cos_sin_turns, exp_neg, fma
+from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for
 
 __all__ = ["gram"]
@@ -282,11 +283,6 @@ def noise_at(noise: Array, b: int, i: int) -> float:
     return noise[b if noise.shape[0] > 1 else 0, i if noise.shape[1] > 1 else 0]  # type: ignore[no-any-return]
 
 
-def native(array: Array) -> Array:
-    """`array` as the one type the kernels are compiled for: float64, C-contiguous, writable."""
-    return np.require(array, np.float64, ["C", "W"])
-
-
 def least_values(X: Array) -> Array:
     """The least value of each axis of points (N, D), from which phases are measured: no order of rows changes it."""
     least: Array = X.min(axis=0)
@@ -352,7 +348,7 @@ def gram(
     x = points_by_axis(X, origin)
     y = x if triangle else points_by_axis(other, origin)
     n_phases = X.shape[1] if per_axis else 1
-    weights = native(weights)
+    offsets, weights, means, scales = native_batch(offsets, weights, means, scales)
     noise = native(noise)
     # A mixture's tables serve all its rows, unless there are fewer matrices than threads.
     whole = n_mixtures >= n_threads() or n_points < SPLIT_SIZE
@@ -368,8 +364,8 @@ def gram(
             rows,
             offsets,
             weights,
-            native(means),
-            native(scales),
+            means,
+            scales,
             *x,
             *y,
             triangle,

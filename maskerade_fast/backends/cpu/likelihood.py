@@ -17,8 +17,9 @@ from ._batch import Likelihoods, Workers
 from ._covariance import Workspace, factor_mixture, factor_shared, share_matrices, whitened
 from ._lapack import addresses, solve_vector
 from ._likelihood_gradients import BLOCK, finish_gradient, gradient_block
+from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
-from .gram import basis_by_function, least_values, native, noise_with_basis, points_by_axis
+from .gram import basis_by_function, least_values, noise_with_basis, points_by_axis
 
 __all__ = ["log_likelihood"]
 
@@ -75,7 +76,7 @@ def log_likelihood(
     if n_mixtures == 0:
         return results.of_type(dtype)
     points = points_by_axis(X, least_values(X))
-    mixtures = (offsets, native(weights), native(means), native(scales))
+    mixtures = native_batch(offsets, weights, means, scales)
     functions = basis_by_function(basis)
     targets, noise = native(y), noise_with_basis(noise, functions)
     n_phases = n_dims if per_axis else 1

@@ -16,6 +16,7 @@ from scipy.special import ndtri
 
 from ..._checks import Array
 from ._joint_pairs import fill_joint_log_densities, fill_joint_rows
+from ._native import native
 from ._pair_quantiles import fill_draws, fill_quantiles
 from ._pair_sums import LANES, fill_cdf, fill_log_density, fill_moments
 from ._parallel import parallel_for, single_threaded_blas
@@ -55,7 +56,7 @@ def pair_moments(pair_weights: Array, means: Array, variances: Array) -> tuple[A
 def pair_cdf(pair_weights: Array, means: Array, variances: Array, y: Array) -> Array:
     """sum_ij W_ij s_ij P(N(m_ij, V_ij) <= y), not normalised, shape (k, M) for `y` (k, M)."""
     packed, anchor, means, variances = _prepared(pair_weights, means, variances)
-    y = _owned(y)
+    y = native(y)
     out = np.empty_like(y)
 
     def run(start: int, stop: int) -> None:
@@ -86,7 +87,7 @@ def pair_quantiles(pair_weights: Array, means: Array, variances: Array, levels: 
     starts from Cantelli's inequality and falls back on bisection. O(h^2) a step, 4 to 8 steps as a rule.
     """
     packed, anchor, means, variances = _prepared(pair_weights, means, variances)
-    levels = _owned(levels)
+    levels = native(levels)
     scores = ndtri(levels)  # quantiles of a Gaussian with the same moments: where the search starts
     out = np.empty_like(levels)
 
@@ -103,7 +104,7 @@ def pair_draws(pair_weights: Array, means: Array, variances: Array, levels: Arra
     The CDF of a point is tabulated once, by cubics between some 200 values; further levels cost no sum over pairs.
     """
     packed, anchor, means, variances = _prepared(pair_weights, means, variances)
-    levels = _owned(levels)
+    levels = native(levels)
     out = np.empty_like(levels)
 
     def run(start: int, stop: int) -> None:
@@ -119,7 +120,7 @@ def pair_log_density(factor: Array, means: Array, variances: Array, y: Array) ->
     The sum is ``|F^T a|^2`` with ``a_i = sqrt(N_i(y))``, scaled by the largest ``|F_i| a_i``: non-negative,
     and finite however far y lies. O(h r) a point for `factor` (h, r).
     """
-    factor, means, variances, y = _owned(factor), _owned(means), _owned(variances), _owned(y)
+    factor, means, variances, y = native(factor), native(means), native(variances), native(y)
     norms = np.sqrt(np.sum(factor * factor, axis=1))
     rows = np.flatnonzero(norms)  # an observation without weight must not set the scale
     directions, log_norms = factor[rows] / norms[rows, None], np.log(norms[rows])
@@ -163,7 +164,7 @@ def joint_pair_moments(
     One Cholesky factorisation a pair, O(h^2 n^3) time; O(n^2) memory a thread beside the arguments.
     """
     h, n = means.shape
-    pair_weights, means, covariances, y = (_owned(a) for a in (pair_weights, means, covariances, y))
+    pair_weights, means, covariances, y = (native(a) for a in (pair_weights, means, covariances, y))
     log_dets, log_densities, totals, sums = np.zeros(h), np.zeros(h), np.zeros(h), np.zeros((h, n))
 
     def densities(start: int, stop: int) -> None:
@@ -187,12 +188,7 @@ def _prepared(pair_weights: Array, means: Array, variances: Array) -> tuple[Arra
     rows, columns = np.tril_indices(h)
     packed = np.zeros(-(-len(rows) // LANES) * LANES)
     packed[: len(rows)] = np.where(rows == columns, 1.0, 2.0) * pair_weights[rows, columns]
-    return packed, int(np.argmax(np.diagonal(pair_weights))), _owned(means), _owned(variances)
-
-
-def _owned(array: Array) -> Array:
-    """The one array type the kernels are compiled for: float64, C order, writable."""
-    return np.require(array, np.float64, ["C", "W"])
+    return packed, int(np.argmax(np.diagonal(pair_weights))), native(means), native(variances)
 
 
 def _over_points(run: Callable[[int, int], Any], n_points: int, work_per_point: int) -> None:

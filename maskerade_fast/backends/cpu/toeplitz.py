@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from .._lags import lags_of
 from ._batch import Likelihoods, Predictions, Workers
 from ._lapack import addresses
+from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
 from ._toeplitz_kernels import PANEL, fill_likelihoods, fill_prediction_blocks, finish_prediction
 from ._trend import targets_and_basis
 from .gp import POINTS
-from .gram import basis_by_function, native, points_by_axis
+from .gram import basis_by_function, points_by_axis
 
 __all__ = ["toeplitz_log_likelihood", "toeplitz_predict_gp"]
 
@@ -73,8 +74,8 @@ def toeplitz_log_likelihood(
         lags = lags_of(X[[0, -1], 0], n_points)
         functions = basis_by_function(basis)
         targets, start_at = targets_and_basis(native(y), functions)
-        level = mean_square(functions)
-        arguments = (offsets, native(weights), native(means), native(scales), lags, targets, start_at, level)
+        level, noise = mean_square(functions), native(noise)
+        arguments = (*native_batch(offsets, weights, means, scales), lags, targets, start_at, level)
         n_max, q = int(np.diff(offsets).max()), len(functions)
         # kernel, generators, targets, tables; q in front, sums, their scratch; the whitened rows of a trend
         rows = 4 + q + 2 * n_max + (5 + 2 * q if grad else 0) + (1 + q if q else 0)
@@ -82,7 +83,7 @@ def toeplitz_log_likelihood(
         workers = Workers(min(n_threads(), n_mixtures), 8 * n_points * rows, max_bytes, what, lambda: None)
 
         def across(_: None, start: int, stop: int) -> None:  # what it works on is small enough to be made anew
-            fill_likelihoods(start, stop, *arguments, native(noise), jitter, grad, *results.arrays)
+            fill_likelihoods(start, stop, *arguments, noise, jitter, grad, *results.arrays)
 
         workers.across(across, n_mixtures)
     return results.of_type(dtype)
@@ -143,7 +144,7 @@ def toeplitz_predict_gp(
         points = (lags[:1], lags[:1], lags[1:])
         _, high, low = points_by_axis(X_new, X[0])
         new = (high, high, low)
-        batch = (offsets, native(weights), native(means), native(scales))
+        batch = native_batch(offsets, weights, means, scales)
         functions, new_functions = basis_by_function(basis), basis_by_function(basis_new)
         trend = (*targets_and_basis(native(y), functions), mean_square(functions))
         problem = (lags, *points, *trend, native(noise), jitter, *new, new_functions)
