@@ -59,7 +59,8 @@ def predict_gp(
     Parameters
     ----------
     g : GMMBatch of B mixtures in D dimensions
-    X, X_new : array, shape (N, D) and (M, D); also 1-D for D = 1
+    X, X_new : array, shape (N, D) and (M, D); also 1-D or a number for D = 1; or data frames
+        Integers beyond 2^53 keep all their digits: an offset is taken off before they are rounded.
     y : array, shape (N,)
     noise_variance : scalar, (B,), (1, N), (B, N) or None
         Units of y squared; a 1-D array is one number a mixture. None: ``g.noise_variances``.
@@ -99,8 +100,8 @@ def predict_gp(
     Oracle: ``tests/oracle.py::predict_gp``.
     """
     full = one_of(covariance, "covariance", ("diagonal", "full")) == "full"
-    X, y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
-    X_new = checked_points(X_new, "X_new", g, allow_empty=True)
+    (X, origins, _), y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
+    X_new = checked_points(X_new, "X_new", g, allow_empty=True, origins=origins).X
     if observed and is_by_point(noise_variance):
         raise ValueError("noise_variance: one number a point with observed=True, expected a scalar or (B,)")
     if (basis is None) != (basis_new is None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ._checks import Array, callers_level, check_finite, float_array, is_cupy, o
 from .backends import array_namespace, get_backend, on_their_device, to_host
 from .errors import CollapsedInputsWarning
 from .gmm import GMMBatch
+from .inputs import Inputs
 
 WIDEST = 1e150  # squares of lags must not overflow
 PHASES = ("joint", "per_axis")
@@ -30,7 +31,8 @@ def gram(
     Parameters
     ----------
     g : GMMBatch of B mixtures in D dimensions
-    X, Y : array, shape (N, D) and (M, D); also (N,) and (M,) for D = 1
+    X, Y : array, shape (N, D) and (M, D); also (N,), (M,) or a number for D = 1; or a data frame
+        Integers beyond 2^53 keep all their digits: an offset is taken off before they are rounded.
         ``Y=None``: X with itself; the matrices are exactly symmetric and their diagonal is exactly
         ``sum(weights) + noise``.
     noise_variance : scalar, (B,), (1, N) or (B, N), optional
@@ -65,12 +67,12 @@ def gram(
     bits.
     Oracle: ``tests/oracle.py::gram``.
     """
-    X, seen = points_and_seen(X, "X", g)
+    X, origins, seen = checked_points(X, "X", g)
     one_of(phase, "phase", PHASES)
     if Y is not None:
         if noise_variance is not None:
             raise ValueError("noise_variance: given beside Y, expected None (noise is on the diagonal of K(X, X))")
-        Y = checked_points(Y, "Y", g, allow_empty=True)
+        Y = checked_points(Y, "Y", g, allow_empty=True, origins=origins).X
         noise = array_namespace(g.weights).zeros((1, 1))
     else:
         noise = checked_noise(noise_variance, g, len(X), default=0.0)
@@ -80,28 +82,36 @@ def gram(
     return K
 
 
-def checked_points(value: Any, name: str, g: GMMBatch, *, allow_empty: bool = False) -> Array:
-    """Inputs as (N, D) floats that fit the mixtures of `g`, small enough to be squared."""
-    return points_and_seen(value, name, g, allow_empty=allow_empty)[0]
+class Points(NamedTuple):
+    """Inputs that were checked: (N, D) floats, and what was taken off them before they were rounded."""
+
+    X: Array
+    origins: Array  # (D,), on the host; see `inputs`
+    seen: Array  # X as further checks look at it (`seen_by_host`)
 
 
-def points_and_seen(value: Any, name: str, g: GMMBatch, *, allow_empty: bool = False) -> tuple[Array, Array]:
-    """`checked_points`, and the same as further checks look at them (`seen_by_host`)."""
+def checked_points(
+    value: Any, name: str, g: GMMBatch, *, allow_empty: bool = False, origins: Array | None = None
+) -> Points:
+    """Inputs as (N, D) floats that fit the mixtures of `g`, small enough to be squared; less `origins`, if given."""
     if not isinstance(g, GMMBatch):
         raise TypeError(f"g: {type(g).__name__}, expected a GMMBatch")
-    points = float_array(value, name, ndim=(1, 2), allow="any")
-    seen = seen_by_host(points)
-    check_finite(seen, name)
-    if points.ndim == 1:
-        points = points.reshape(-1, 1) if g.n_dims == 1 or len(points) else points.reshape(0, g.n_dims)
+    inputs = Inputs.of(value, name, finite=False)
+    points = inputs.numbers
+    if points.size == 0:
+        points = points.reshape(0, g.n_dims) if points.shape == (0, 1) else points
     if points.shape[1] != g.n_dims:
         raise ValueError(f"{name}: {points.shape[1]} columns (shape {points.shape}), but g.n_dims is {g.n_dims}")
+    if origins is not None and points.size:
+        points = inputs.relative_to(origins)
+    seen = seen_by_host(points)
+    check_finite(seen[:, 0] if seen.shape[1] == 1 else seen, name)
     if len(points) == 0 and not allow_empty:
         raise ValueError(f"{name}: no rows, expected at least one point")
     largest = float(abs(seen).max()) if points.size else 0.0
     if largest > WIDEST:
         raise ValueError(f"{name}: entries up to {largest:g}, expected at most {WIDEST:g}; rescale")
-    return points, seen.reshape(points.shape)
+    return Points(points, inputs.origins, seen)
 
 
 def checked_noise(value: Any, g: GMMBatch, n_points: int, *, default: float | None = None) -> Array:

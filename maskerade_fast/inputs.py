@@ -40,8 +40,10 @@ class Inputs:
     names: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, X: Any, name: str = "X") -> Inputs:
+    def of(cls, X: Any, name: str = "X", *, finite: bool = True) -> Inputs:
         """From an array (N, D), (N,) or, for one point of one input, a number; from a data frame, a series, or itself.
+
+        ``finite=False`` leaves it to the caller to refuse NaN and infinity.
 
         Raises
         ------
@@ -55,7 +57,8 @@ class Inputs:
         frame = frame_columns(X, name)
         if frame is None:
             array = plain_array(X, name)
-            check_finite(seen_by_host(array), name)
+            if finite:
+                check_finite(seen_by_host(array), name)
             if array.ndim < 2:
                 array = array.reshape(-1, 1)
             if array.ndim != 2:

@@ -11,7 +11,7 @@ from typing import Any
 from ._checks import Array, check_finite, float_array, integer, non_negative, one_of, seen_by_host
 from .backends import get_backend, on_their_device
 from .gmm import GMMBatch, GMMGradient
-from .gram import PHASES, WIDEST, checked_noise, is_by_point, points_and_seen, warn_if_collapsed
+from .gram import PHASES, WIDEST, Points, checked_noise, checked_points, is_by_point, warn_if_collapsed
 from .grid import on_grid
 
 
@@ -58,7 +58,8 @@ def log_likelihood(
     Parameters
     ----------
     g : GMMBatch of B mixtures in D dimensions
-    X : array, shape (N, D); also (N,) for D = 1
+    X : array, shape (N, D); also (N,) or a number for D = 1; or a data frame
+        Integers beyond 2^53 keep all their digits: an offset is taken off before they are rounded.
     y : array, shape (N,)
         Targets of a zero-mean process.
     noise_variance : scalar, (B,), (1, N) or (B, N), optional
@@ -111,7 +112,7 @@ def log_likelihood(
     on one thread, from there on by fixed tiles on all threads.
     Oracle: ``tests/oracle.py::log_likelihood``.
     """
-    X, y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
+    (X, *_), y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
     basis = None if basis is None else checked_basis(basis, "basis", len(X))
     xb = get_backend(g.weights, X, y, noise, basis)
     grid = on_grid(X, y, noise, structure, basis)
@@ -144,23 +145,23 @@ def log_likelihood(
 
 def checked_problem(
     g: GMMBatch, X: Any, y: Any, noise_variance: Any, phase: str, jitter: float, max_bytes: int | None
-) -> tuple[Array, Array, Array, int | None]:
-    """X (N, D), y (N,), the noise table and the memory bound, checked; the rest is only checked."""
+) -> tuple[Points, Array, Array, int | None]:
+    """Points of X (N, D), y (N,), the noise table and the memory bound, checked; the rest is only checked."""
     one_of(phase, "phase", PHASES)
     non_negative(jitter, "jitter")
     limit = None if max_bytes is None else integer(max_bytes, "max_bytes", minimum=1)
-    X, seen = points_and_seen(X, "X", g)
+    points = checked_points(X, "X", g)
     y = float_array(y, "y", ndim=1, allow="any")
     seen_y = seen_by_host(y)
     check_finite(seen_y, "y")
-    if len(y) != len(X):
-        raise ValueError(f"y: shape {y.shape}, expected ({len(X)},), one target for each row of X")
+    if len(y) != len(points.X):
+        raise ValueError(f"y: shape {y.shape}, expected ({len(points.X)},), one target for each row of X")
     largest = float(abs(seen_y).max())
     if largest > WIDEST:
         raise ValueError(f"y: entries up to {largest:g}, expected at most {WIDEST:g}; rescale")
-    noise = checked_noise(noise_variance, g, len(X))
-    warn_if_collapsed(seen, "X")
-    return X, y, noise, limit
+    noise = checked_noise(noise_variance, g, len(points.X))
+    warn_if_collapsed(points.seen, "X")
+    return points, y, noise, limit
 
 
 def checked_basis(value: Any, name: str, n_points: int) -> Array:

@@ -336,7 +336,7 @@ def test_data_as_they_are(rng: np.random.Generator) -> None:
 def test_files_of_the_first_layout_have_no_trend(rng: np.random.Generator, tmp_path: Path) -> None:
     post = mf.marginalise(rng.uniform(size=9), rng.normal(size=9), **QUICK, trend="none", seed=4)
     post.save(tmp_path / "new.npz")
-    arrays = load_arrays(tmp_path / "new.npz", kind="posterior", version=2)
+    arrays = load_arrays(tmp_path / "new.npz", kind="posterior", version=3)
     del arrays["trend"]
     save_arrays(tmp_path / "old.npz", arrays, kind="posterior", version=1)
     old = mf.load(tmp_path / "old.npz")
@@ -349,8 +349,8 @@ def test_unknown_trends_in_files_and_arguments(tmp_path: Path) -> None:
         mf.marginalise([0.0, 1.0], [0.0, 1.0], trend="cubic")
     post = mf.marginalise(np.arange(9.0), np.sin(np.arange(9.0)), **QUICK, trend="constant", seed=5)
     post.save(tmp_path / "new.npz")
-    arrays = load_arrays(tmp_path / "new.npz", kind="posterior", version=2)
-    save_arrays(tmp_path / "odd.npz", {**arrays, "trend": "cubic"}, kind="posterior", version=2)
+    arrays = load_arrays(tmp_path / "new.npz", kind="posterior", version=3)
+    save_arrays(tmp_path / "odd.npz", {**arrays, "trend": "cubic"}, kind="posterior", version=3)
     with pytest.raises(mf.DataError, match="trend: 'cubic'"):
         mf.load(tmp_path / "odd.npz")
 
