@@ -170,6 +170,24 @@ def test_decimal_commas(tmp_path: Path, content: str, values: list[list[float]])
     assert any(note.startswith("commas were taken as decimal ones in ") for note in table.notes)
 
 
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ("lat lon,v\n12 5,3\n13 6,4\n", ("lat lon", "v")),
+        ("12 5,3\n13 6,4\n", ("column 1", "column 2")),
+        ("a;b, c\nx,y;2\nz,w;3\n", ("a", "b, c")),
+        ("city,v\nNew York,8\nLos Angeles,4\n", ("city", "v")),
+        ("day\tv\n2024-01-31 12:00\t8,5\n2024-02-01 12:00\t4\n", ("day", "v")),
+        ("2024-01-31 12:00 8.5\n2024-02-01 12:00 4\n", ("column 1", "column 2", "column 3")),
+        ("year\tmean unc\n1958 \t 1 2\n1959\t3   4\n", ("year", "mean", "unc")),
+        ("New York\nLos Angeles\nSan Francisco\n", ("New York",)),
+        ("a\tb\tc\n1\t\t3\n\t2\t\n", ("a", "b", "c")),
+    ],
+)
+def test_what_separates_cells(tmp_path: Path, content: str, names: tuple[str, ...]) -> None:
+    assert table_of(tmp_path, content).names == names
+
+
 NAMES, DATA = "was taken as names", "was taken as data"
 
 
