@@ -232,7 +232,9 @@ def _delimiter(lines: list[str]) -> str:
         cells = [cell for row in rows[dividing[0]][1:] or rows[dividing[0]] for cell in row]
         # "1 234,5 678": two numbers with separators of thousands, or three with a decimal comma in the middle
         ambiguous = all(looks_like_thousands(cell) or not is_text(cell) for cell in cells)
-        whole = len(widths) == 1 and _all_numbers(blanks[1:] or blanks)
+        # a comma in a line of names separates them
+        rest = blanks if dividing[0] == "," else blanks[1:] or blanks
+        whole = len(widths) == 1 and _all_numbers(rest)
         return BLANKS if whole and not ambiguous else dividing[0]
     body = blanks[1:] or blanks
     if _all_numbers(body) or _all_numbers([row for row in body if len(row) == len(blanks[0])]):

@@ -27,7 +27,7 @@ from .table_origins import MOST_DIGITS, exact_differences, far_columns
 from .table_text import BLANKS, BadRowError, Rows, TableText, read_text, split
 
 # Rows by which it is found out whether the first holds names
-_HEAD = 100
+_HEAD = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +165,7 @@ class _Reader:
         stream = iter(rows)
         head = list(itertools.islice(stream, 1))
         if not head:
-            what = f"nothing but {_counted(rows.n_comments)}" if rows.n_comments else "empty"
+            what = f"nothing but {_comments(rows.n_comments)}" if rows.n_comments else "empty"
             raise DataError(f"{self.path}: {what}, expected rows of numbers")
         (first, cells), comment = head[0], rows.comment
         head += itertools.islice(stream, _HEAD - 1)
@@ -180,7 +180,10 @@ class _Reader:
         found = [cell.strip() for cell in cells]
         if named:
             if len(head) < 2:
-                raise DataError(f"{self.path}: nothing but names in line {first}, expected rows of numbers below")
+                beside = f" and {_comments(rows.n_comments)}" if rows.n_comments else ""
+                raise DataError(
+                    f"{self.path}: nothing but names in line {first}{beside}, expected rows of numbers below"
+                )
             self.n_named = 1
         elif wanted is None and comment[0] and comment[0] == first - 1:
             found = self._names_in_comment(comment[1], width)
@@ -230,7 +233,7 @@ class _Reader:
             numbers.fromlist(row)
             lines.append(line)
         if rows.n_comments:
-            self.notes.append(f"skipped {_counted(rows.n_comments)}")
+            self.notes.append(f"skipped {_comments(rows.n_comments)}")
         values = np.frombuffer(numbers, dtype=np.float64).reshape(-1, width)
         return values, np.frombuffer(lines, dtype=np.int64)
 
@@ -319,5 +322,5 @@ class _Reader:
             self.problems[last] = f"{self.path}: {message}"
 
 
-def _counted(n_comments: int) -> str:
-    return "1 line of comments" if n_comments == 1 else f"{n_comments} lines of comments"
+def _comments(count: int) -> str:
+    return "1 comment (a line from #, % or // on)" if count == 1 else f"{count} comments (lines from #, % or // on)"

@@ -120,6 +120,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
         ("b,a\n1,2\n#DIV/0!,3\n", 0, "line 3, column 'b': '#DIV/0!', expected a finite number"),
         ('a,b\n"1\n1",2\n3,"4\n5"\n', 0, r"line 2, column 'a': '1\n1', expected a finite number"),
         ("a,b\n1,5%\n", 1, "'5%', expected a finite number; write the number alone, without a sign of percent"),
+        ("a,b\n1,\u22125\n", 1, "expected a finite number; write minus as -"),
         ("a,b\n1,$ 5\n", 1, "'$ 5', expected a finite number; write the number alone"),
         ("a,b\n1,5 €\n", 1, "'5 €', expected a finite number; write the number alone"),
         ("a;b\n1 234;2\n", 0, "'1 234', expected a finite number; write thousands without separators"),
@@ -169,6 +170,24 @@ def test_decimal_commas(tmp_path: Path, content: str, values: list[list[float]])
     assert any(note.startswith("commas were taken as decimal ones in ") for note in table.notes)
 
 
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ("lat lon,v\n12 5,3\n13 6,4\n", ("lat lon", "v")),
+        ("12 5,3\n13 6,4\n", ("column 1", "column 2")),
+        ("a;b, c\nx,y;2\nz,w;3\n", ("a", "b, c")),
+        ("city,v\nNew York,8\nLos Angeles,4\n", ("city", "v")),
+        ("day\tv\n2024-01-31 12:00\t8,5\n2024-02-01 12:00\t4\n", ("day", "v")),
+        ("2024-01-31 12:00 8.5\n2024-02-01 12:00 4\n", ("column 1", "column 2", "column 3")),
+        ("year\tmean unc\n1958 \t 1 2\n1959\t3   4\n", ("year", "mean", "unc")),
+        ("New York\nLos Angeles\nSan Francisco\n", ("New York",)),
+        ("a\tb\tc\n1\t\t3\n\t2\t\n", ("a", "b", "c")),
+    ],
+)
+def test_what_separates_cells(tmp_path: Path, content: str, names: tuple[str, ...]) -> None:
+    assert table_of(tmp_path, content).names == names
+
+
 NAMES, DATA = "was taken as names", "was taken as data"
 
 
@@ -185,13 +204,28 @@ NAMES, DATA = "was taken as names", "was taken as data"
         ("y,2019\n" + "NA,1\n" * 300 + "5,2\n", True, NAMES),
         ("year,2018,name\n1,2,red\n", True, NAMES),
         (",0,1\n0,1.5,2.5\n1,2.5,3.5\n", True, NAMES),  # as a data frame is written without names
+        ("2018,2019\n1,\n2,\n", True, NAMES),
+        ("2018,2020,2019\n1,0,3\n2,2,2\n", True, NAMES),
+        ("20240131,20240229\n1.5,2.5\n1,2\n", True, NAMES),
+        ("201712,201801\n1,2\n3,4\n", True, NAMES),
+        (",5%,95%\n1,2,3\n", True, ""),
+        ("2018,2019\n1,2\n", False, DATA),
+        ("2018,2019\n1,20000\n-30000,5\n20000,-10000\n", False, DATA),
+        ("350.5,351.0,351.5\n0.1,0.2,0.3\n0.2,0.1,0.2\n", False, DATA),
+        ("1 234;5 678\n900;800\n", False, DATA),
+        ("$5,$6\n4,2\n", False, DATA),
+        ("inf,inf\n4,2\n", False, DATA),
+        ("1_000,2\n4,2\n", False, DATA),
         ("0,1\n0.5,2.5\n1.5,3.5\n", False, DATA),
         ("10,20,30\n1.5,2.5,3.5\n2.5,3.5,4.5\n", False, DATA),
         ("5,name\n6,red\n7,blue\n", False, DATA),
         ("2018,2019\n2019,2020\n2020,2021\n", False, ""),
         ("2018,5\n2019,6\n2020,7\n", False, ""),
         ("1,112\n2,118\n3,132\n", False, ""),
-        ("2000.5,2001.5\n1,2\n2,3\n", False, ""),
+        ("2000.5,2001.5\n1,2\n2,3\n", False, DATA),
+        ("1800,2000\n900,1000\n880,990\n870,985\n", False, DATA),  # both decay
+        ("2018\n1\n2\n", False, DATA),
+        (",2018\n0,1.5\n1,2.5\n", True, NAMES),
         ("3,4\n", False, ""),
         (",,\n1,2,3\n", False, ""),
         ("a,b\n,\n,\n", True, ""),
@@ -232,7 +266,7 @@ def test_notes(tmp_path: Path) -> None:
     assert notes == (
         "cells are separated by blanks",
         "line 2, a comment, was taken as names (a, b)",
-        "skipped 3 lines of comments",
+        "skipped 3 comments (lines from #, % or // on)",
         "commas were taken as decimal ones in b",
     )
     assert table_of(tmp_path, "a,b\n1,2\n").notes == ()
@@ -305,8 +339,9 @@ def test_too_many_digits_are_refused_by_row(tmp_path: Path) -> None:
     [
         ("", "empty, expected rows of numbers"),
         ("\n\n", "empty, expected rows of numbers"),
-        ("# a\n% b\n", "nothing but 2 lines of comments, expected rows of numbers"),
+        ("# a\n% b\n", "nothing but 2 comments .*, expected rows of numbers"),
         ("a,b\n", "nothing but names in line 1"),
+        ("id,y\n#1,2\n", "nothing but names in line 1 and 1 comment .*, expected rows of numbers below"),
         ("a,b\n1,2\n3\n", "line 3: 1 cell, expected 2 as in line 1"),
         ("a,b\n1,2\n3,4,5\n", "line 3: 3 cells, expected 2"),
         ("a,b\n1,2,\n3,4,\n", "line 2: 3 cells, expected 2 as in line 1; it ends with a delimiter"),
