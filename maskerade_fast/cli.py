@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ._checks import Array, generator
-from .errors import BackendUnavailableError, DataError
+from .console import EXIT_STATUSES, Session, run
+from .errors import DataError
 from .io import listed, read_csv, write_predictions
 from .trend import TRENDS
 
@@ -29,27 +30,21 @@ if TYPE_CHECKING:
     from .posterior import Posterior
     from .prediction import Prediction
 
-_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
-_BAD_INPUT = 2
 _MOST_JOINT_ROWS = 200  # the joint density takes h^2 n^3 steps: here some seconds for h = 100
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    try:
+
+    def work(session: Session) -> int:
+        parser = _parser()
+        parser.epilog = EXIT_STATUSES
+        options = parser.parse_args(arguments)
+        options.session = session
+        session.program = f"{parser.prog} {options.command}"
         return int(options.run(options))
-    except (ValueError, TypeError, MemoryError, BackendUnavailableError) as error:
-        message = " ".join(str(error).split()) or type(error).__name__
-        print(f"maskerade-fast {options.command}: {message}", file=sys.stderr)
-        return _BAD_INPUT
-    except KeyboardInterrupt:
-        print(f"maskerade-fast {options.command}: interrupted before there was a result", file=sys.stderr)
-        return _INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has seen enough, as in `... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+
+    return run(work)
 
 
 def _fit(options: argparse.Namespace) -> int:
