@@ -5,6 +5,7 @@ batched Gram matrices, likelihoods and predictions; and the pieces of the quadra
 ``plotting`` draws a fit, its spectrum, evidence and weights, where matplotlib is installed.
 """
 
+from . import _start as _start  # first: it minds interrupts while the others load
 from . import plotting
 from ._version import __version__
 from .acquisition import mutual_information, uncertainty

@@ -6,8 +6,9 @@ The loop knows a reference measure q and values of f = likelihood * prior / q. I
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from .distances import Metric, gaussian_mmd2, gaussian_mmd2_vjp
 from .gmm import GMMBatch, concat
 from .gp import predict_gp
 from .gram import gram, warn_if_collapsed
+from .heartbeat import ticking
 from .inputs import ColumnNames, Inputs, targets
 from .integrals import Evidence, integrate
 from .latent import LogNormal
@@ -30,6 +32,7 @@ from .measure import PriorMeasure, ReferenceMeasure
 from .posterior import HistoryRow, Posterior
 from .prior import Draws, Prior
 from .sampling import Limits, SamplingRun
+from .streams import Stream
 from .student import StudentMixture
 from .surrogate import Surrogate
 
@@ -414,7 +417,8 @@ def default_metric(prior: Prior) -> Metric:
 def _progress_bar(show: bool, limits: Limits) -> Iterator[Any]:
     from tqdm import tqdm
 
-    with tqdm(total=limits.budget, unit="likelihood", disable=not show) as bar:
+    bar = tqdm(total=limits.budget, unit="likelihood", disable=not show, file=Stream(sys.stderr))
+    with bar, ticking(bar.refresh, every=1.0) if show else nullcontext():  # its clock goes on within a long batch
         yield bar
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import importlib.util
 import subprocess
 import sys
@@ -249,26 +248,13 @@ def test_bench_says_what_it_needs(
     assert "source tree" in refused(capsys, "bench")
 
 
-def test_module_and_broken_pipe(data: Path) -> None:
+def test_module() -> None:
     command = [sys.executable, "-m", "maskerade_fast"]
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
     assert version.stdout.startswith("maskerade-fast")
     missing = subprocess.run([*command, "fit", "none.csv"], capture_output=True, text=True)
     assert missing.returncode == 2
     assert missing.stderr == "maskerade-fast fit: none.csv: cannot be read (No such file or directory)\n"
-
-
-def test_closed_output_is_no_error(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`maskerade-fast info | head -1`."""
-
-    def closed(*_: Any, **__: Any) -> None:
-        raise BrokenPipeError
-
-    redirected: list[int] = []
-    monkeypatch.setattr(builtins, "print", closed)
-    monkeypatch.setattr("os.dup2", lambda _, target: redirected.append(target))
-    assert main(["info"]) == 0
-    assert len(redirected) == 1
 
 
 def test_checkpoint(capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path) -> None:

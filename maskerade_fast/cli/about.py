@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import os
 import platform
@@ -10,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def info(options: argparse.Namespace) -> int:
+def info() -> int:
     """Run the command; returns the exit status."""
     for name, value in _environment():
         print(f"{name:<16}{value}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,19 +14,24 @@ import numpy as np
 
 from .._checks import Array, generator
 from .._text import listed, shortened
+from ..console import Session
 from ..errors import DataError
+from ..heartbeat import heartbeat
 from ..output_files import check_outputs
 from ..table_hints import runs_backwards
 from ..tables import read_table
 from .columns import Selection, chosen, noted, parsed_names, remarks
-from .report import count, predictions_of, scores, summary, write_predictions
+from .report import count, scores, summary, write_predictions
 
 if TYPE_CHECKING:
+    from ..inputs import Inputs
     from ..posterior import Posterior
 
 
-def fit(options: argparse.Namespace, say: Callable[[str], None]) -> int:
+def fit(options: argparse.Namespace, session: Session) -> int:
     """Run the command; returns the exit status."""
+    session.quiet = options.quiet
+    say: Callable[[str], None] = _silent if options.quiet else print
     _check_options(options)
     outputs = {f"--{name}": getattr(options, name) for name in ("plot", "predictions", "save", "checkpoint")}
     check_outputs(outputs, [options.data])
@@ -46,9 +52,11 @@ def fit(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     say(_taken(selection, train, test, options.split))
 
     start = time.perf_counter()
-    post = _marginalised(X, y, selection, train, options)
+    post = _marginalised(X[train], y[train], options, session)
     seconds = time.perf_counter() - start
-    return _report(post, selection, train, test, seconds, options, say)
+    session.result_is_there()
+    post = dataclasses.replace(post, columns=selection.names)
+    return _report(post, selection, (train, test), seconds, options, session)
 
 
 def _check_options(options: argparse.Namespace) -> None:
@@ -63,59 +71,62 @@ def _check_options(options: argparse.Namespace) -> None:
         raise DataError("--checkpoint: beside a random split expected --seed, else the rows differ at every start")
 
 
-def _marginalised(X: Any, y: Array, selection: Selection, train: Array, options: argparse.Namespace) -> Posterior:
+def _marginalised(X: Inputs, y: Array, options: argparse.Namespace, session: Session) -> Posterior:
     from .. import quadrature
 
-    post = quadrature.marginalise(
-        X[train],
-        y[train],
-        max_components=options.max_components,
-        budget=options.budget if options.minutes is None else None,
-        time_budget=None if options.minutes is None else 60.0 * options.minutes,
-        trend=options.trend,
-        device=options.device,
-        seed=options.seed,
-        progress=options.progress,
-        checkpoint=options.checkpoint,
-    )
-    return dataclasses.replace(post, columns=selection.names)
+    bar = not options.quiet and sys.stderr.isatty()
+    lines = _silent if bar else session.note
+    with heartbeat(lines, stop=lambda: session.interrupted) as beat:
+        return quadrature.marginalise(
+            X,
+            y,
+            max_components=options.max_components,
+            budget=options.budget if options.minutes is None else None,
+            time_budget=None if options.minutes is None else 60.0 * options.minutes,
+            trend=options.trend,
+            device=options.device,
+            seed=options.seed,
+            progress=bar,
+            callback=beat.callback,
+            checkpoint=options.checkpoint,
+        )
 
 
 def _report(
     post: Posterior,
     selection: Selection,
-    train: Array,
-    test: Array,
+    rows: tuple[Array, Array],
     seconds: float,
     options: argparse.Namespace,
-    say: Callable[[str], None],
+    session: Session,
 ) -> int:
     """Write what was asked for, the model first, and say what was found; one output that fails costs no other."""
-    X, y = selection.X(), selection.y()
-    failures: list[DataError] = []
+    (train, test), X, y = rows, selection.X(), selection.y()
+    say: Callable[[str], None] = _silent if options.quiet else print
+    failures: list[DataError | OSError] = []
 
     def attempt(write: Callable[[], Any]) -> None:
         try:
             write()
-        except DataError as error:
+        except (DataError, OSError) as error:
             failures.append(error)
 
     if options.save:
         attempt(lambda: post.save(options.save))
     if options.predictions:
-        rows = np.setdiff1d(np.arange(len(y)), train) if len(test) else np.arange(len(y))
-        attempt(lambda: write_predictions(options.predictions, post, selection, rows))
+        out = np.setdiff1d(np.arange(len(y)), train) if len(test) else np.arange(len(y))
+        attempt(lambda: write_predictions(options.predictions, post, selection, out))
     for line in summary(post, seconds):
         say(line)
     if len(test):
-        for line in scores(post, predictions_of(post, X[test]), X[test], y[test]):
+        for line in scores(post, post.predict(X[test]), X[test], y[test]):
             say(line)
     for warning in post.warnings:
         say(f"Warning: {warning}.")
     if options.plot:
         attempt(lambda: _plot(post, selection, train, test, options))
     for other in failures[1:]:
-        say(f"Error: {other}")
+        session.warn(str(other))
     if failures:
         raise failures[0]
     written = [str(path) for path in (options.plot, options.predictions, options.save) if path]
@@ -132,6 +143,10 @@ def _plot(post: Posterior, selection: Selection, train: Array, test: Array, opti
     draw: Any = plot_panels if options.panels else plot_fit
     labels = {"x_label": x_label, "y_label": selection.target_name}
     draw(post, X[train], y[train], X[test], y[test], path=options.plot, **labels)
+
+
+def _silent(_: str) -> None:
+    pass
 
 
 def _taken(selection: Selection, train: Array, test: Array, split: str) -> str:

@@ -6,12 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..console import EXIT_STATUSES
 from ..trend import TRENDS
 from .about import version
-
-_STATUSES = """\
-exit status: 0 done; 1 a fault of maskerade-fast; 2 bad input, or an output that could not be written;
-130 interrupted (Ctrl-C): what was found until then is kept and printed"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -23,7 +20,7 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """Of all commands; `options.command` is the name of the one that was chosen."""
-    shape: dict[str, Any] = {"epilog": _STATUSES, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    shape: dict[str, Any] = {"epilog": EXIT_STATUSES}
     top = Parser(
         prog="maskerade-fast",
         description="Gaussian processes, averaged over spectral mixture kernels by Bayesian quadrature.",
@@ -40,10 +37,19 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _yes_or_no(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected yes or no")
+    return text == "yes"
+
+
 def _add_table(command: argparse.ArgumentParser) -> None:
     """Options of a table to read."""
     command.add_argument(
-        "--header", choices=("yes", "no"), help="whether the first row holds names (default: found out, and said)"
+        "--header",
+        metavar="yes|no",
+        type=_yes_or_no,
+        help="whether the first row holds names (default: found out, and said)",
     )
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 import numpy as np
 
+from ..console import Session
 from ..output_files import check_outputs
 from ..tables import read_table
 from .columns import matched, noted, parsed_names
 from .report import count, scores, write_predictions
 
 
-def predict(options: argparse.Namespace, note: Callable[[str], None]) -> int:
-    """Run the command; `note` speaks on standard error, for standard output may hold the predictions."""
+def predict(options: argparse.Namespace, session: Session) -> int:
+    """Run the command; notes go to standard error, for standard output may hold the predictions."""
     from ..posterior import load
 
     check_outputs({"--predictions": options.predictions}, [options.model, options.data])
@@ -26,14 +26,14 @@ def predict(options: argparse.Namespace, note: Callable[[str], None]) -> int:
     whole = selection.whole()
     for line in (*noted(table), how):
         if line:
-            note(line)
+            session.note(line)
     if not whole.all():
-        note(f"{count(int((~whole).sum()), 'row')} with missing inputs: kept, without a prediction.")
-    write_predictions(options.predictions, post, selection, np.arange(len(y)))
+        session.note(f"{count(int((~whole).sum()), 'row')} with missing inputs: kept, without a prediction.")
+    write_predictions(options.predictions or session.data_stream(), post, selection, np.arange(len(y)))
     known = whole & np.isfinite(y)
     if known.any():
         for line in scores(post, post.predict(X[known]), X[known], y[known]):
-            note(line)
+            session.note(line)
     elif selection.target is not None:
-        note(f"No row has both its inputs and {selection.target_name}: there are no scores.")
+        session.note(f"No row has both its inputs and {selection.target_name}: there are no scores.")
     return 0

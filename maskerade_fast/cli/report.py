@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
 from .._checks import Array
-from ..output_files import replacing
+from ..output_files import replacing_text
 from ..predictions_csv import prediction_lines
 from .columns import Selection
 
@@ -40,25 +39,20 @@ def scores(post: Posterior, prediction: Prediction, X: Inputs, y: Array) -> Iter
     yield f"Log density     {float(np.mean(prediction.log_density(y))):.4f} a row (nats){joint}"
 
 
-def predictions_of(post: Posterior, X: Inputs) -> Prediction:
-    """Of the rows of inputs that were matched to the model already."""
-    return post.predict(X)
-
-
-def write_predictions(path: Path | None, post: Posterior, selection: Selection, rows: Array) -> None:
-    """Write a line for each of `rows` to a file, or to standard output; those without inputs have empty cells."""
+def write_predictions(destination: Path | TextIO, post: Posterior, selection: Selection, rows: Array) -> None:
+    """Write a line for each of `rows` to a file or a stream; those without inputs have empty cells."""
     X, y = selection.X()[rows], selection.y()[rows]
     whole = selection.whole()[rows]
     actual = None if selection.target is None else y
     lines = prediction_lines(
         X, selection.input_names, post.predict(X[whole]), whole, actual, selection.target_name or "target"
     )
-    if path is None:
-        sys.stdout.writelines(lines)
-        return
-    with replacing(path) as file:
+    if not isinstance(destination, Path):
         for line in lines:
-            file.write(line.encode())
+            destination.write(line)
+        return
+    with replacing_text(destination) as file:
+        file.writelines(lines)
 
 
 def count(n: int, noun: str) -> str:

@@ -1,0 +1,79 @@
+"""A line now and then about a run, also while one batch takes minutes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+
+class _Row(Protocol):
+    """What a heartbeat shows of a `HistoryRow`."""
+
+    @property
+    def evaluations(self) -> int: ...
+    @property
+    def log_evidence(self) -> float: ...
+    @property
+    def log_evidence_sd(self) -> float: ...
+
+
+class Heartbeat:
+    """The newest row of a run, and the line about it."""
+
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        self._stop = stop
+        self._start = time.monotonic()
+        self._row: _Row | None = None
+
+    def callback(self, row: _Row) -> bool:
+        """For `marginalise`, which ends when this returns True."""
+        self._row = row
+        return self._stop()
+
+    def line(self) -> str:
+        row, seconds = self._row, time.monotonic() - self._start
+        if row is None:
+            return f"{seconds:.0f} s: preparing; a first fit on a machine compiles for about half a minute"
+        value = f"{row.log_evidence:.1f} ± {row.log_evidence_sd:.1f}"
+        return f"{seconds:.0f} s: {row.evaluations} likelihoods, log evidence {value}"
+
+
+@contextmanager
+def heartbeat(
+    say: Callable[[str], Any], every: float = 30.0, *, stop: Callable[[], bool] = lambda: False
+) -> Iterator[Heartbeat]:
+    """Say one line every so many seconds while the block runs, also while a batch takes long.
+
+    Parameters
+    ----------
+    say : callable
+        Takes the line; called on another thread.
+    every : float
+        Seconds.
+    stop : callable
+        Whether the run is to end, asked by `Heartbeat.callback` at every row.
+    """
+    beat = Heartbeat(stop)
+    with ticking(lambda: say(beat.line()), every):
+        yield beat
+
+
+@contextmanager
+def ticking(action: Callable[[], Any], every: float) -> Iterator[None]:
+    """Call `action` every so many seconds, on another thread, while the block runs."""
+    over = threading.Event()
+
+    def loop() -> None:
+        while not over.wait(every):
+            action()
+
+    thread = threading.Thread(target=loop, name="maskerade_fast ticking", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
