@@ -176,7 +176,11 @@ def _explained(program: str, error: Exception) -> int:
         return BAD_INPUT
     kind, message = type(error).__name__, str(error)
     report = "(please report; MASKERADE_DEBUG=1 shows the traceback)"
-    _say_line(f"{program}: internal error: {kind}: {message} {report}" if message else f"{program}: internal error: {kind} {report}")
+    _say_line(
+        f"{program}: internal error: {kind}: {message} {report}"
+        if message
+        else f"{program}: internal error: {kind} {report}"
+    )
     return FAULT
 
 

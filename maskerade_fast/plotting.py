@@ -15,6 +15,7 @@ from ._checks import Array, float_array, integer
 from .data import input_array
 from .errors import BackendUnavailableError
 from .gmm import segment_sums
+from .pictures import label_axes, one_line, save_picture
 from .posterior import Posterior
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _DECADES = 6  # of a spectrum below its peak: squared exponentials fall below an
 _PEAK_POINTS = 15  # of a grid of frequencies at each component
 _COUNTED = 1e-3  # share of a kernel's mass from which a component has a say in the range of frequencies
 _FAINTEST, _STRONGEST = 0.06, 0.75  # opacity of a kernel that weighs next to nothing, and of the heaviest
+_NARROW, _MOST_COLUMNS = 20, 80  # of text: a name within the label of a small panel, and a label below a wide one
 _CARRIED = 0.95  # of the weight, whose kernels are counted
 
 
@@ -57,7 +59,8 @@ def plot_fit(
     path : path, optional
         Save the figure there too, in the format of its suffix (.png if none).
     x_label, y_label : str
-        "x" and "y" by default.
+        "x" and "y" by default. Shown as they are, in one line of at most 48 columns: ``$`` begins no formula. For
+        formulas set the labels of the Axes.
 
     Returns
     -------
@@ -83,11 +86,11 @@ def plot_fit(
     ax = _axes(ax, *((8.0, 4.5) if one_input else (5.2, 5.2)))
     if one_input:
         _draw_curve(ax, posterior, X[:, 0], y, test)
-        ax.set(xlabel=x_label or "x", ylabel=y_label or "y")
+        label_axes(ax, one_line(x_label) or "x", one_line(y_label) or "y")
     else:
         _draw_scatter(ax, posterior, X, y, test)
-        name = y_label or "y"
-        ax.set(xlabel=f"actual {name}", ylabel=f"predicted {name}")
+        name = one_line(y_label) or "y"
+        label_axes(ax, f"actual {name}", f"predicted {name}")
     return _saved(ax, path)
 
 
@@ -141,7 +144,7 @@ def plot_spectrum(
         _draw_kernels(ax, posterior, frequencies, axis, kernels, unseen)
         ax.plot(frequencies, mean, color=_DATA, linewidth=1.4, label="mean")
     ax.set(yscale="log", ylim=(floor, None), xlim=(frequencies.min(), frequencies.max()))
-    ax.set(xlabel=x_label or "frequency (cycles per unit of x)", ylabel="spectral density")
+    label_axes(ax, one_line(x_label, _MOST_COLUMNS) or "frequency (cycles per unit of x)", "spectral density")
     ax.legend(frameon=False)
     return _saved(ax, path)
 
@@ -278,7 +281,8 @@ def plot_panels(
     grid = figure.add_gridspec(2, 3, height_ratios=(1.25, 1.0))
     parts = [figure.add_subplot(grid[0, :]), *(figure.add_subplot(grid[1, k]) for k in range(3))]
     plot_fit(posterior, X, y, X_test, y_test, ax=_dressed(parts[0]), x_label=x_label, y_label=y_label)
-    label = f"frequency (cycles per unit of {x_label})" if x_label else ""
+    unit = one_line(x_label, _NARROW)
+    label = f"frequency (cycles per unit of {unit})" if unit else ""
     plot_spectrum(posterior, ax=_dressed(parts[1]), x_label=label)
     plot_evidence(posterior, ax=_dressed(parts[2]))
     plot_weights(posterior, ax=_dressed(parts[3]))
@@ -402,7 +406,5 @@ def _legend_above(axes: Axes) -> None:
 
 def _saved(axes: Axes, path: str | os.PathLike[str] | None) -> Axes:
     if path is not None:
-        suffix = os.path.splitext(path)[1]
-        root: Any = axes.figure.figure  # of a figure inside a figure: the outermost
-        root.savefig(path, dpi=160, format=None if suffix else "png")
+        save_picture(axes, path)
     return axes
