@@ -156,7 +156,7 @@ def run(work: Callable[[Session], int]) -> int:
 
 
 def _say_line(text: str) -> None:
-    print(" ".join(text.split()), file=sys.stderr, flush=True)
+    print(" ".join(text.splitlines()), file=sys.stderr, flush=True)
 
 
 def _code(error: SystemExit) -> int:

@@ -58,28 +58,29 @@ def replacing(path: StrPath) -> Iterator[BinaryIO]:
     -----
     The content is on the disk (fsync) before the new name is. Where the folder takes no new file, or the file cannot be
     renamed over, the complete content is copied into the old file; only then could a crash or a full disk leave part of
-    it. A read-only file is not replaced. Two writers at a time, threads or processes, leave one whole file.
+    it. A read-only file is not replaced. Two writers at a time leave one whole file.
     """
     number = _descriptor_number(path)
     status = _status(path) if number is None else os.fstat(number)
     if status is not None and stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    target, temporary, file = os.path.realpath(path), "", None
+    replaces = number is None and (status is None or stat.S_ISREG(status.st_mode))
+    target, file = os.path.realpath(path), None
+    temporary = _temporary_name(target) if replaces else ""
     with contextlib.ExitStack() as stack:
-        if number is None and (status is None or stat.S_ISREG(status.st_mode)):
+        stack.enter_context(_named(path, temporary))
+        stack.callback(_remove, temporary)
+        if replaces:
             if status is not None and not os.access(target, os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
-            temporary = _temporary_name(target)
-            stack.callback(_remove, temporary)
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             file = _created(temporary, status)
-        if file is None:
-            temporary = ""
-            file = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115
+        replaces = file is not None
+        file = file or cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115
         stack.enter_context(file)
         yield file
         file.flush()
-        if not (temporary and _renamed(file, temporary, target, status)):
-            _copy(file if not temporary else stack.enter_context(open(temporary, "rb")), path, number, status)
+        if not (replaces and _renamed(file, temporary, target, status)):
+            _copy(stack.enter_context(open(temporary, "rb")) if replaces else file, path, number, status)
 
 
 @contextmanager
@@ -113,9 +114,9 @@ def check_outputs(outputs: Mapping[str, StrPath | None], inputs: Sequence[StrPat
 
     Notes
     -----
-    Files are compared by what they are, not by their names: relative and absolute paths, symbolic and hard links, and
-    names that differ by case where the folder does not tell them apart. A temporary file is made and removed in the
-    folder of every new file. A named pipe needs a reader, and is held open until it is written.
+    Files are compared by what they are, not by their names: relative paths, symbolic and hard links, and names that
+    differ by case where the folder does not tell them apart. A temporary file is made and removed in the folder of
+    every new file. A named pipe needs a reader, and is held open until it is written.
     """
     taken: dict[tuple[Any, ...], str] = {}
     for path in inputs:
@@ -147,10 +148,9 @@ def check_outputs(outputs: Mapping[str, StrPath | None], inputs: Sequence[StrPat
 
 def remove_unfinished() -> None:
     """Remove the temporary files of this process; for its end, as a second interrupt may have cut short the first."""
-    for path, process in list(_unfinished.items()):
-        if process == os.getpid():
-            with contextlib.suppress(OSError):
-                _remove(path)
+    for path in [path for path, process in _unfinished.items() if process == os.getpid()]:
+        with contextlib.suppress(OSError):
+            _remove(path)
 
 
 atexit.register(remove_unfinished)
@@ -167,10 +167,9 @@ def _checked(option: str, path: StrPath) -> tuple[Any, ...] | None:
     if status is None:
         return _checked_new(option, path)
     kind = status.st_mode
-    if stat.S_ISDIR(kind):
-        raise _refusal(option, path, "a folder", "the name of a file to write")
-    if stat.S_ISBLK(kind) or (stat.S_ISSOCK(kind) and number is None):
-        raise _refusal(option, path, "a disk or a socket", "the name of a file to write")
+    if stat.S_ISDIR(kind) or stat.S_ISBLK(kind) or (stat.S_ISSOCK(kind) and number is None):
+        what = "a folder" if stat.S_ISDIR(kind) else "a disk or a socket"
+        raise _refusal(option, path, what, "the name of a file to write")
     if number is not None:
         if not _writable(number):
             raise OSError(errno.EBADF, "it is closed, or open for reading only")
@@ -186,14 +185,10 @@ def _checked(option: str, path: StrPath) -> tuple[Any, ...] | None:
 
 def _checked_new(option: str, path: StrPath) -> tuple[Any, ...]:
     """What file a new one will be: its folder and its name, as far as the folder tells names apart."""
-    target = os.path.realpath(path)
-    folder, name = os.path.split(target)
-    try:
-        status = os.stat(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        raise _refusal(option, path, f"no folder {_shown(folder)} to write to", "one that is there") from None
-    if not stat.S_ISDIR(status.st_mode):
-        raise _refusal(option, path, f"{_shown(folder)} is no folder", "one to write to")
+    folder, name = os.path.split(target := os.path.realpath(path))
+    status = _status(folder)
+    if status is None or not stat.S_ISDIR(status.st_mode):
+        raise _refusal(option, path, f"no folder {_shown(folder)} to write to", "one that is there")
     temporary = _temporary_name(target)
     try:
         file = _created(temporary, None)
@@ -316,12 +311,7 @@ def _copy(content: IO[bytes], path: StrPath, number: int | None, status: os.stat
     elif stat.S_ISFIFO(status.st_mode) and _identity(status) in _pipes:
         descriptor = _pipes.pop(_identity(status))
     else:
-        try:
-            descriptor = os.open(path, os.O_WRONLY | _BINARY | _NO_WAITING)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                raise OSError(errno.ENXIO, "nobody reads from it", os.fspath(path)) from None
-            raise
+        descriptor = os.open(path, os.O_WRONLY | _BINARY | _NO_WAITING)  # of a pipe without a reader: ENXIO
     with open(descriptor, "wb") as sink:
         if stat.S_ISFIFO(status.st_mode) and number is None:
             os.set_blocking(descriptor, True)
@@ -333,9 +323,20 @@ def _copy(content: IO[bytes], path: StrPath, number: int | None, status: os.stat
             os.fsync(descriptor)
 
 
+@contextmanager
+def _named(path: StrPath, temporary: str) -> Iterator[None]:
+    """Errors name `path`, not the temporary file or nothing."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or error.filename == temporary:
+            error.filename, error.filename2 = os.fspath(path), None
+        raise
+
+
 def _remove(temporary: str) -> None:
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary)
+        os.unlink(temporary)  # of "" too there is nothing
     _unfinished.pop(temporary, None)
 
 

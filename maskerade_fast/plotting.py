@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._checks import Array, float_array, integer
-from .data import input_array
 from .errors import BackendUnavailableError
 from .gmm import segment_sums
+from .inputs import Inputs, targets
+from .pictures import label_axes, one_line, save_picture
 from .posterior import Posterior
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _DECADES = 6  # of a spectrum below its peak: squared exponentials fall below an
 _PEAK_POINTS = 15  # of a grid of frequencies at each component
 _COUNTED = 1e-3  # share of a kernel's mass from which a component has a say in the range of frequencies
 _FAINTEST, _STRONGEST = 0.06, 0.75  # opacity of a kernel that weighs next to nothing, and of the heaviest
+_NARROW, _MOST_COLUMNS = 20, 80  # of text: a name within the label of a small panel, and a label below a wide one
 _CARRIED = 0.95  # of the weight, whose kernels are counted
 
 
@@ -57,7 +59,8 @@ def plot_fit(
     path : path, optional
         Save the figure there too, in the format of its suffix (.png if none).
     x_label, y_label : str
-        "x" and "y" by default.
+        "x" and "y" by default. Shown as they are, in one line of at most 48 columns: ``$`` begins no formula. For
+        formulas set the labels of the Axes.
 
     Returns
     -------
@@ -76,18 +79,20 @@ def plot_fit(
     Bands are of new observations, noise included, point by point: a half and nine tenths of those should lie
     inside.
     """
-    X, y = _points(X, y, "X", "y")
+    X, y = _points(posterior, X, y, "X", "y")
     held_out = X_test is not None and len(X_test) > 0
-    test = _points(X_test, y_test, "X_test", "y_test") if held_out else None
+    test = _points(posterior, X_test, y_test, "X_test", "y_test") if held_out else None
     one_input = X.shape[1] == 1
     ax = _axes(ax, *((8.0, 4.5) if one_input else (5.2, 5.2)))
     if one_input:
         _draw_curve(ax, posterior, X[:, 0], y, test)
-        ax.set(xlabel=x_label or "x", ylabel=y_label or "y")
+        origin = float(posterior.standardiser.x_origin[0])
+        offset = f" - {origin:.0f}" if origin else ""
+        label_axes(ax, (one_line(x_label) or "x") + offset, one_line(y_label) or "y")
     else:
         _draw_scatter(ax, posterior, X, y, test)
-        name = y_label or "y"
-        ax.set(xlabel=f"actual {name}", ylabel=f"predicted {name}")
+        name = one_line(y_label) or "y"
+        label_axes(ax, f"actual {name}", f"predicted {name}")
     return _saved(ax, path)
 
 
@@ -141,7 +146,7 @@ def plot_spectrum(
         _draw_kernels(ax, posterior, frequencies, axis, kernels, unseen)
         ax.plot(frequencies, mean, color=_DATA, linewidth=1.4, label="mean")
     ax.set(yscale="log", ylim=(floor, None), xlim=(frequencies.min(), frequencies.max()))
-    ax.set(xlabel=x_label or "frequency (cycles per unit of x)", ylabel="spectral density")
+    label_axes(ax, one_line(x_label, _MOST_COLUMNS) or "frequency (cycles per unit of x)", "spectral density")
     ax.legend(frameon=False)
     return _saved(ax, path)
 
@@ -278,7 +283,8 @@ def plot_panels(
     grid = figure.add_gridspec(2, 3, height_ratios=(1.25, 1.0))
     parts = [figure.add_subplot(grid[0, :]), *(figure.add_subplot(grid[1, k]) for k in range(3))]
     plot_fit(posterior, X, y, X_test, y_test, ax=_dressed(parts[0]), x_label=x_label, y_label=y_label)
-    label = f"frequency (cycles per unit of {x_label})" if x_label else ""
+    unit = one_line(x_label, _NARROW)
+    label = f"frequency (cycles per unit of {unit})" if unit else ""
     plot_spectrum(posterior, ax=_dressed(parts[1]), x_label=label)
     plot_evidence(posterior, ax=_dressed(parts[2]))
     plot_weights(posterior, ax=_dressed(parts[3]))
@@ -292,7 +298,7 @@ def _draw_curve(axes: Axes, posterior: Posterior, x: Array, y: Array, test: tupl
     everything = x if test is None else np.concatenate([x, test[0][:, 0]])
     margin = 0.02 * (float(np.ptp(everything)) or 1.0)
     grid = np.linspace(everything.min() - margin, everything.max() + margin, _GRID_POINTS)
-    prediction = posterior.predict(grid)
+    prediction = posterior.predict(Inputs(grid[:, None], posterior.standardiser.x_origin))
     low, low_half, high_half, high = prediction.quantile([0.05, 0.25, 0.75, 0.95])
     axes.fill_between(grid, low, high, color=_MODEL, alpha=0.15, linewidth=0.0, label="90 %")
     axes.fill_between(grid, low_half, high_half, color=_MODEL, alpha=0.3, linewidth=0.0, label="50 %")
@@ -308,7 +314,7 @@ def _draw_curve(axes: Axes, posterior: Posterior, x: Array, y: Array, test: tupl
 
 def _draw_scatter(axes: Axes, posterior: Posterior, X: Array, y: Array, test: tuple[Array, Array] | None) -> None:
     X, y = (X, y) if test is None else test
-    prediction = posterior.predict(X)
+    prediction = posterior.predict(Inputs(X, posterior.standardiser.x_origin))
     low, middle, high = prediction.quantile([0.05, 0.5, 0.95])
     ends = np.array([min(y.min(), low.min()), max(y.max(), high.max())])
     ends = ends + np.array([-0.03, 0.03]) * (float(np.ptp(ends)) or 1.0)
@@ -366,12 +372,15 @@ def _range_of_evidence(value: Array, low: Array, high: Array, known: float | Non
     return bottom - margin, top + margin
 
 
-def _points(X: Any, y: Any, x_name: str, y_name: str) -> tuple[Array, Array]:
-    X = input_array(X, x_name)
-    y = float_array(y, y_name, ndim=1)
-    if len(y) != len(X):
-        raise ValueError(f"{y_name}: {len(y)} targets beside {len(X)} rows of {x_name}, expected as many")
-    return X, y
+def _points(posterior: Posterior, X: Any, y: Any, x_name: str, y_name: str) -> tuple[Array, Array]:
+    """Inputs (N, D), less the origins of the posterior's, and targets (N,)."""
+    inputs = Inputs.of(X, x_name).ordered_as(posterior.feature_names, x_name)
+    y, _ = targets(y, y_name)
+    if len(y) != len(inputs):
+        raise ValueError(f"{y_name}: {len(y)} targets beside {len(inputs)} rows of {x_name}, expected as many")
+    if len(y) == 0 or inputs.n_dims == 0:
+        raise ValueError(f"{x_name}: shape {inputs.numbers.shape}, expected at least one row and one column")
+    return inputs.relative_to(posterior.standardiser.x_origin), y
 
 
 def _figure(width: float, height: float) -> Any:
@@ -402,7 +411,5 @@ def _legend_above(axes: Axes) -> None:
 
 def _saved(axes: Axes, path: str | os.PathLike[str] | None) -> Axes:
     if path is not None:
-        suffix = os.path.splitext(path)[1]
-        root: Any = axes.figure.figure  # of a figure inside a figure: the outermost
-        root.savefig(path, dpi=160, format=None if suffix else "png")
+        save_picture(axes, path)
     return axes

@@ -282,7 +282,7 @@ def test_named_pipes(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     assert "a pipe that nobody reads" in refused("--save", pipe)
-    with pytest.raises(OSError, match="nobody reads"):
+    with pytest.raises(OSError, match="No such device or address"):
         write(pipe)
     for checked in (True, False):
         reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)

@@ -12,6 +12,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from maskerade_fast import BackendUnavailableError, combine_gaussians, marginalise
+from maskerade_fast.inputs import Inputs
 from maskerade_fast.plotting import plot_evidence, plot_fit, plot_panels, plot_spectrum, plot_weights
 
 pytest.importorskip("matplotlib")
@@ -20,8 +21,11 @@ pytest.importorskip("matplotlib")
 class Line:
     """A posterior that predicts the first input, give or take 1."""
 
+    feature_names = None
+    standardiser = SimpleNamespace(x_origin=np.zeros(1))
+
     def predict(self, X: Any) -> Any:
-        first = np.asarray(X).reshape(len(X), -1)[:, 0]
+        first = Inputs.of(X).numbers[:, 0]
         return combine_gaussians([[1.0]], first[None], np.ones((1, len(first))))
 
     def spectral_density(self, frequencies: Any, axis: int = 0) -> Any:
@@ -167,3 +171,14 @@ def test_no_pyplot() -> None:
 
     code = "import sys, maskerade_fast.plotting; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_long_stamps_are_drawn_from_their_origin() -> None:
+    """C39: float64 would show them as a few steps; the label says what was taken off."""
+    stamps = 1_700_000_000_000_000_001 + 7 * np.arange(12)
+    y = np.sin(np.arange(12.0))
+    post = marginalise(stamps, y, budget=12, max_components=1, seed=0)
+    axes = plot_fit(post, stamps, y, x_label="t")
+    origin = int(post.standardiser.x_origin[0])
+    assert axes.get_xlabel() == f"t - {origin}"
+    np.testing.assert_array_equal(axes.collections[-1].get_offsets()[:, 0], stamps - origin)
