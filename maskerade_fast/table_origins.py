@@ -14,6 +14,9 @@ from ._checks import Array
 MOST_DIGITS = 1000
 # Rounding of numbers, relative to the range of their column, from which on an origin is taken off
 _ROUNDING = 1e-12
+# Spacings of float64 numbers between the numbers of a column from which on text may be that of float64 numbers: of so
+# many digits, or so near to one, in spacings
+_WIDE, _MOST_WRITTEN, _NEAR = 1000.0, 17, 0.1
 # From here on float64 skips integers
 _WHOLE = 2.0**53
 _EXACT = decimal.Context(
@@ -60,7 +63,7 @@ def exact_differences(
     Returns
     -------
     differences : dict of int to array of shape (N,)
-        Of the columns with a number that float64 does not hold, or numbers from 2^53 on, that are not constant.
+        Of the columns with a number that has more digits than float64, or numbers from 2^53 on, that are not constant.
     too_long : dict of int to line and text of a cell
         First cell of a column that has too many digits for this.
     """
@@ -68,6 +71,7 @@ def exact_differences(
     differences = {k: np.full(len(values), np.nan) for k in origins}
     too_long: dict[int, tuple[int, str]] = {}
     inexact: set[int] = set()
+    steps = {k: float(np.nanmax(values[:, k]) - np.nanmin(values[:, k])) / len(values) for k in origins}
     last: dict[int, tuple[str, float]] = {}  # cell before, and its difference: constants cost less
     for i, (line, cells) in enumerate(rows):
         for k, offset in offsets.items():
@@ -82,7 +86,7 @@ def exact_differences(
                 too_long[k] = (line, cell)
                 continue
             exact = decimal.Decimal(cell.replace(",", "."))
-            if exact != decimal.Decimal(value):
+            if k not in inexact and _is_longer(exact, value, steps[k]):
                 inexact.add(k)
             differences[k][i] = difference = float(_EXACT.subtract(exact, offset))
             last[k] = (cell, difference)
@@ -90,3 +94,18 @@ def exact_differences(
     # a constant is served by its own digits
     varying = {k: differences[k] for k in kept if np.nanmin(differences[k]) < np.nanmax(differences[k])}
     return varying, too_long
+
+
+def _is_longer(exact: decimal.Decimal, value: float, step: float) -> bool:
+    """Whether a number has digits that its float64 `value` lacks: 0.1 has not, though it is no float64 number.
+
+    `step` is the mean distance of the column's numbers. Where it is thousands of spacings of float64 numbers, text of up
+    to 17 digits, or next to a float64 number, may well be how a program wrote one, and is taken for it.
+    """
+    if exact == decimal.Decimal(repr(value)):
+        return False
+    spacing = math.ulp(value)
+    if step < _WIDE * spacing:
+        return True
+    digits = len(exact.normalize(_EXACT).as_tuple().digits)
+    return digits > _MOST_WRITTEN and abs(exact - decimal.Decimal(value)) > decimal.Decimal(_NEAR * spacing)

@@ -325,6 +325,16 @@ def test_other_columns_keep_their_bits(tmp_path: Path) -> None:
     assert_array_equal(table.origins, np.zeros(len(columns)))
 
 
+@pytest.mark.parametrize("form", ["{!r}", "{:.17g}", "{:.18e}", "{:.6f}"])
+def test_digits_of_float64_numbers_are_no_longer_ones(tmp_path: Path, form: str) -> None:
+    """Columns as NumPy and pandas write them keep their bits, also of a short span far from 0: a grid stays one."""
+    for x in (2004.88887 + 0.000114 * np.arange(300), 1_700_000_000.1 + 0.25 * np.arange(300)):
+        cells = [form.format(float(value)) for value in x]
+        table = table_of(tmp_path, "x,y\n" + "".join(f"{cell},{k}\n" for k, cell in enumerate(cells)))
+        assert_array_equal(table.origins, np.zeros(2))
+        assert_array_equal(table.values[:, 0], [float(cell) for cell in cells])
+
+
 def test_too_many_digits_are_refused_by_row(tmp_path: Path) -> None:
     long = "1700000000000000001." + "3" * 2000
     table = table_of(tmp_path, f"t,y\n1700000000000000000,1\n{long},2\n")
