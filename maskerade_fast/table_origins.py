@@ -99,8 +99,8 @@ def exact_differences(
 def _is_longer(exact: decimal.Decimal, value: float, step: float) -> bool:
     """Whether a number has digits that its float64 `value` lacks: 0.1 has not, though it is no float64 number.
 
-    `step` is the mean distance of the column's numbers. Where it is thousands of spacings of float64 numbers, text of up
-    to 17 digits, or next to a float64 number, may well be how a program wrote one, and is taken for it.
+    `step` is the mean distance of the column's numbers. Where it is thousands of spacings of float64 numbers, text of
+    up to 17 digits, or next to a float64 number, may well be how a program wrote one, and is taken for it.
     """
     if exact == decimal.Decimal(repr(value)):
         return False
