@@ -15,6 +15,7 @@ from .errors import (
     DataError,
     OptimisationError,
     PrecisionWarning,
+    UnequalMassWarning,
 )
 from .gmm import GMMBatch, GMMGradient, concat
 from .gp import GPPrediction, predict_gp
@@ -53,6 +54,7 @@ __all__ = [
     "PriorMeasure",
     "ReferenceMeasure",
     "Surrogate",
+    "UnequalMassWarning",
     "__version__",
     "combine_gaussians",
     "combine_gaussians_joint",
