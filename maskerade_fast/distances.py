@@ -185,21 +185,24 @@ def gaussian_mmd2_vjp(
 
 
 class Masses(NamedTuple):
-    """Least and greatest total mass of some mixtures, and how many components the largest has."""
+    """Least and greatest total mass of the mixtures of some batches."""
 
     least: float
     greatest: float
-    n_components: int
+    offsets: tuple[Array, ...]  # of the batches
 
     def joined(self, other: Masses) -> Masses:
-        return Masses(
-            min(self.least, other.least), max(self.greatest, other.greatest), max(self.n_components, other.n_components)
-        )
+        least, greatest = min(self.least, other.least), max(self.greatest, other.greatest)
+        return Masses(least, greatest, self.offsets + other.offsets)
 
     @property
     def differ(self) -> bool:
-        """Whether they are apart by more than sums and quotients in float32, which the user may have taken, round."""
-        return self.greatest - self.least > 2.0 * (self.n_components + 4) * _EPS32 * self.greatest
+        """Whether they are apart by more than sums and quotients in float32, which the user may have taken, round.
+
+        For n components in the largest mixture that is 2 (n + 4) eps, relative to the greatest mass.
+        """
+        gap, unit = self.greatest - self.least, 2.0 * _EPS32 * self.greatest
+        return gap > 5.0 * unit and gap > unit * (4 + max(int(np.diff(o).max(initial=0)) for o in self.offsets))
 
     def __str__(self) -> str:
         return (
@@ -296,7 +299,7 @@ def to_atoms(
     if largest > _LARGEST:
         name, parameter = next((n, p) for n, p, columns in halves if abs(columns).max() > _LARGEST)
         raise ValueError(f"{name}: some {parameter} exceed {_LARGEST:g} times it")
-    return atoms, Masses(least, greatest, int(g.n_components.max(initial=0)))
+    return atoms, Masses(least, greatest, (g.offsets,))
 
 
 def _extremes(points: Array, masses: Array) -> tuple[float, float, float]:
