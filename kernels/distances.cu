@@ -156,19 +156,25 @@ extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
 // ---- gradients ----
 
 // Sums over b of the cotangents of mixture a, plain and times the differences of moments and of masses: one
-// block for each row.
+// block for each row. A pair that is clamped at 0, whose distance is that of the features alone, has cotangent 0 here
+// and in `unclamped`.
 extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
     cotangent_sums_f64(const double* __restrict__ data_a, const double* __restrict__ data_b,
-                       const double* __restrict__ cotangent, double* __restrict__ out, index_t n_b,
-                       int n_columns_a, int n_columns_b) {
+                       const double* __restrict__ cotangent, const double* __restrict__ distance,
+                       double* __restrict__ out, double* __restrict__ unclamped, index_t n_b, int n_columns) {
     MF_SHARED(double, part, 3 * (TILE_A / WARP));
     const index_t a = blockIdx.x;
+    const double* const row_a = data_a + a * n_columns;
     double pull = 0.0, moment = 0.0, mass = 0.0;
     for (index_t b = threadIdx.x; b < n_b; b += TILE_A) {
-        const double g = cotangent[a * n_b + b];
+        const double* const row_b = data_b + b * n_columns;
+        const double g = distance[a * n_b + b] > with_features(0.0, row_a, row_b, n_columns)
+                             ? cotangent[a * n_b + b]
+                             : 0.0;
+        unclamped[a * n_b + b] = g;
         pull += g;
-        moment = fma(g, data_a[a * n_columns_a + 2] - data_b[b * n_columns_b + 2], moment);
-        mass = fma(g, data_a[a * n_columns_a + 1] - data_b[b * n_columns_b + 1], mass);
+        moment = fma(g, row_a[2] - row_b[2], moment);
+        mass = fma(g, row_a[1] - row_b[1], mass);
     }
     pull = block_sum<TILE_A>(pull, part);
     moment = block_sum<TILE_A>(moment, part + TILE_A / WARP);

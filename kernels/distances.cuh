@@ -80,17 +80,22 @@ __device__ __forceinline__ Own own_of(const double* row) {
     return {row[0], row[1], row[2]};
 }
 
-// c(a, b) to d(a, b): self terms, mass correction (whose moments are 0 without it), clamp, features
-__device__ __forceinline__ double finish(double cross, const Own& a, const Own& b, const double* data_a,
-                                         const double* data_b, int n_columns) {
-    double distance = cross - 0.5 * a.self - 0.5 * b.self;
-    distance = fma(a.mass - b.mass, a.moment - b.moment, distance);
-    distance = distance < 0.0 ? 0.0 : distance;
+// `distance` with the features' terms added
+__device__ __forceinline__ double with_features(double distance, const double* data_a, const double* data_b,
+                                                int n_columns) {
 #pragma unroll 1
     for (int f = N_DATA; f < n_columns; ++f) {
         distance += fabs(data_a[f] - data_b[f]);
     }
     return distance;
+}
+
+// c(a, b) to d(a, b): self terms, mass correction (whose moments are 0 without it), clamp, features
+__device__ __forceinline__ double finish(double cross, const Own& a, const Own& b, const double* data_a,
+                                         const double* data_b, int n_columns) {
+    double distance = cross - 0.5 * a.self - 0.5 * b.self;
+    distance = fma(a.mass - b.mass, a.moment - b.moment, distance);
+    return with_features(distance < 0.0 ? 0.0 : distance, data_a, data_b, n_columns);
 }
 
 // ---- one tile ----

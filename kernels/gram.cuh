@@ -93,7 +93,6 @@ __device__ __forceinline__ void gram_tile(const Mixture& mixture, const Side& le
         }
     }
     for (int q = 0; q < mixture.n; ++q) {
-        const double weight = mixture.weights[q];
         double value[R][S];
 #pragma unroll
         for (int a = 0; a < R; ++a) {
@@ -124,7 +123,7 @@ __device__ __forceinline__ void gram_tile(const Mixture& mixture, const Side& le
             for (int a = 0; a < R; ++a) {
 #pragma unroll
                 for (int b = 0; b < S; ++b) {
-                    value[a][b] = weight * decay(value[a][b]);
+                    value[a][b] = decay(value[a][b]);
                 }
             }
         }
@@ -134,6 +133,16 @@ __device__ __forceinline__ void gram_tile(const Mixture& mixture, const Side& le
             const double* const sin_x = table_row(left, q, phases, p, 1);
             const double* const cos_y = table_row(right, q, phases, p, 0);
             const double* const sin_y = table_row(right, q, phases, p, 1);
+            const double weight = mixture.weights[q];
+            if (PER_AXIS && p == 0) {
+#pragma unroll
+                for (int a = 0; a < R; ++a) {
+#pragma unroll
+                    for (int b = 0; b < S; ++b) {
+                        value[a][b] *= weight;
+                    }
+                }
+            }
             double c[S];
             double s[S];
 #pragma unroll

@@ -16,6 +16,7 @@ from .errors import (
     DataError,
     OptimisationError,
     PrecisionWarning,
+    UnequalMassWarning,
 )
 from .gmm import GMMBatch, GMMGradient, concat
 from .gp import GPPrediction, predict_gp
@@ -54,6 +55,7 @@ __all__ = [
     "PriorMeasure",
     "ReferenceMeasure",
     "Surrogate",
+    "UnequalMassWarning",
     "__version__",
     "combine_gaussians",
     "combine_gaussians_joint",

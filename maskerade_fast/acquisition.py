@@ -75,8 +75,8 @@ def mutual_information(
             return _Information(surrogate, evidence).value_and_pull(candidates)[0] if len(candidates) else 0.0
         except np.linalg.LinAlgError:
             raise ValueError(
-                "candidates: their covariance is not positive definite; raise the surrogate's `jitter`, leave twins "
-                "out, or give a Metric with a mass term if the mixtures differ in total weight"
+                "candidates: their covariance is not positive definite; raise the surrogate's `jitter`, or leave twins "
+                "out"
             ) from None
     covariance = surrogate.kernel_matvec(candidates, evidence.support, evidence.coefficients)
     _, variance = surrogate.mean_and_variance(candidates)

@@ -7,13 +7,15 @@ where its arrays do.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._checks import Array, float_array, non_negative, positive, seen_by_host
+from ._checks import Array, callers_level, float_array, is_cupy, non_negative, positive, seen_by_host
 from .backends import array_namespace, get_backend, on_their_device
+from .errors import UnequalMassWarning
 from .gmm import GMMBatch, GMMGradient
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
 Scale = float | tuple[float, ...] | None
 
 _LARGEST = 1e150  # the square of a coordinate must not overflow
+_EPS32 = 2.0**-23
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ def energy_distance(a: GMMBatch, b: GMMBatch | None = None, *, metric: Metric | 
     Returns
     -------
     (B_a, B_b) array of the dtype of `a`
-        E of docs/mathematics.md section 2: a squared MMD, in scaled cycles per unit of x times squared mass; clamped at
-        0.
+        E of docs/mathematics.md section 2, in scaled cycles per unit of x times squared mass; clamped at 0. A squared
+        MMD where masses are equal or corrected for.
 
     Raises
     ------
@@ -94,13 +97,19 @@ def energy_distance(a: GMMBatch, b: GMMBatch | None = None, *, metric: Metric | 
     TypeError
         If `a` and `b` live on different devices.
 
+    Warns
+    -----
+    UnequalMassWarning
+        If the mixtures differ in total mass, beyond the rounding of weights that were normalised in float32, and
+        ``metric.mass_correction`` is off: E can then be 0 between different mixtures.
+
     Notes
     -----
     O(J_a J_b D) time, O(B_a B_b) memory.
     """
     metric = checked_metric(metric)
     check_pair(a, b)
-    atoms = [to_atoms(g, metric, g.weights, metric.mass_correction) for g in ((a,) if b is None else (a, b))]
+    atoms = _energy_atoms((a,) if b is None else (a, b), metric)
     return in_dtype(get_backend(a.weights).pairwise_distance(*atoms), a)
 
 
@@ -120,16 +129,21 @@ def energy_distance_vjp(
     Returns
     -------
     GMMGradient
-        Like the arrays of `a`. The derivative of ||p - q|| is taken as 0 where p = q, that of a clamped
-        distance as 0.
+        Like the arrays of `a`. The derivative of ||p - q|| is taken as 0 where p = q, and that of a distance of 0 as
+        0: masses that are unequal and not corrected for can clamp many there.
 
     Raises
     ------
     ValueError
         As `energy_distance`, and for a cotangent of another shape.
+
+    Warns
+    -----
+    UnequalMassWarning
+        As `energy_distance`.
     """
     metric = checked_metric(metric)
-    return _vjp(a, b, cotangent, metric, lambda g: to_atoms(g, metric, g.weights, metric.mass_correction))
+    return _vjp(a, b, cotangent, metric, lambda batches: _energy_atoms(batches, metric))
 
 
 @on_their_device
@@ -157,7 +171,7 @@ def gaussian_mmd2(a: GMMBatch, b: GMMBatch | None = None, *, bandwidth: float, m
     """
     metric, bandwidth = checked_metric(metric), positive_square(bandwidth, "bandwidth")
     check_pair(a, b)
-    atoms = [to_atoms(g, metric, g.weights, False, bandwidth) for g in ((a,) if b is None else (a, b))]
+    atoms = _gaussian_atoms((a,) if b is None else (a, b), metric, bandwidth)
     return in_dtype(get_backend(a.weights).pairwise_distance(*atoms), a)
 
 
@@ -167,18 +181,62 @@ def gaussian_mmd2_vjp(
 ) -> GMMGradient:
     """Gradient of ``sum(cotangent * gaussian_mmd2(a, b))`` with respect to `a`; see `energy_distance_vjp`."""
     metric, bandwidth = checked_metric(metric), positive_square(bandwidth, "bandwidth")
-    return _vjp(a, b, cotangent, metric, lambda g: to_atoms(g, metric, g.weights, False, bandwidth))
+    return _vjp(a, b, cotangent, metric, lambda batches: _gaussian_atoms(batches, metric, bandwidth))
+
+
+class Masses(NamedTuple):
+    """Least and greatest total mass of the mixtures of some batches."""
+
+    least: float
+    greatest: float
+    offsets: tuple[Array, ...]  # of the batches
+
+    def joined(self, other: Masses) -> Masses:
+        least, greatest = min(self.least, other.least), max(self.greatest, other.greatest)
+        return Masses(least, greatest, self.offsets + other.offsets)
+
+    @property
+    def differ(self) -> bool:
+        """Whether they are apart by more than sums and quotients in float32, which the user may have taken, round.
+
+        For n components in the largest mixture that is 2 (n + 4) eps, relative to the greatest mass.
+        """
+        gap, unit = self.greatest - self.least, 2.0 * _EPS32 * self.greatest
+        return gap > 5.0 * unit and gap > unit * (4 + max(int(np.diff(o).max(initial=0)) for o in self.offsets))
+
+    def __str__(self) -> str:
+        return (
+            f"weights: total masses of the mixtures from {self.least:.9g} to {self.greatest:.9g}, expected equal ones"
+        )
+
+
+def _energy_atoms(batches: tuple[GMMBatch, ...], metric: Metric) -> list[Any]:
+    """The atoms of one or two batches; warns where their masses are unequal and not corrected for."""
+    atoms, masses = zip(*(to_atoms(g, metric, g.weights, metric.mass_correction) for g in batches), strict=True)
+    together = masses[0].joined(masses[-1])
+    if together.differ and not metric.mass_correction:
+        warnings.warn(
+            f"{together}: their energy distance can be 0 between different mixtures; pass "
+            "metric=Metric(mass_correction=True)",
+            UnequalMassWarning,
+            stacklevel=callers_level(),
+        )
+    return list(atoms)
+
+
+def _gaussian_atoms(batches: tuple[GMMBatch, ...], metric: Metric, bandwidth: float) -> list[Any]:
+    return [to_atoms(g, metric, g.weights, False, bandwidth)[0] for g in batches]
 
 
 def _vjp(a: GMMBatch, b: GMMBatch | None, cotangent: Any, metric: Metric, prepared: Any) -> GMMGradient:
     check_pair(a, b)
     cotangent = checked_cotangent(cotangent, len(a), len(a if b is None else b))
     backend = get_backend(a.weights, cotangent)
-    first = prepared(a)
     if b is None:
+        (first,) = prepared((a,))
         second, cotangent = first, symmetrised(cotangent)
     else:
-        second = prepared(b)
+        first, second = prepared((a, b))
     g_weights, g_points = backend.pairwise_distance_vjp(first, second, cotangent)
     return gradient(a, metric, g_weights, g_points, None)
 
@@ -219,8 +277,8 @@ def to_atoms(
     mass_correction: bool,
     bandwidth: float = 0.0,
     features: Array | None = None,
-) -> Any:
-    """The backend's atoms of `g`, in the metric's coordinates, small enough for their squares."""
+) -> tuple[Any, Masses]:
+    """The backend's atoms of `g`, in the metric's coordinates, small enough for their squares; and their masses."""
     n_dims = g.n_dims
     xp = array_namespace(g.weights)
     points = xp.empty((len(g.weights), 2 * n_dims))
@@ -232,14 +290,30 @@ def to_atoms(
             if isinstance(scale, tuple) and len(scale) != n_dims:
                 raise ValueError(f"{name}: {len(scale)} entries, expected {n_dims} as the mixtures have dimensions")
             columns /= xp.asarray(scale)
-    if points.size and abs(seen_by_host(points)).max() > _LARGEST:
-        name, parameter = next((n, p) for n, p, columns in halves if abs(columns).max() > _LARGEST)
-        raise ValueError(f"{name}: some {parameter} exceed {_LARGEST:g} times it")
     backend = get_backend(g.weights)
-    return backend.prepare_atoms(
+    atoms = backend.prepare_atoms(
         g.offsets, weights, points, n_dims if metric.reflect else 0,
         bandwidth=bandwidth, mass_correction=mass_correction, features=features,
     )  # fmt: skip
+    largest, least, greatest = _extremes(points, atoms.masses)
+    if largest > _LARGEST:
+        name, parameter = next((n, p) for n, p, columns in halves if abs(columns).max() > _LARGEST)
+        raise ValueError(f"{name}: some {parameter} exceed {_LARGEST:g} times it")
+    return atoms, Masses(least, greatest, (g.offsets,))
+
+
+def _extremes(points: Array, masses: Array) -> tuple[float, float, float]:
+    """Largest absolute coordinate, least and greatest mass; from a card in one copy, hence one wait."""
+    if not points.size:
+        return 0.0, np.inf, -np.inf
+    if is_cupy(points):
+        xp = array_namespace(points)
+        both = seen_by_host(xp.concatenate([points.ravel(), masses]))
+        if is_cupy(both):
+            largest, least, greatest = xp.stack([abs(points).max(), masses.min(), masses.max()]).get().tolist()
+            return largest, least, greatest
+        points, masses = both[: points.size], both[points.size :]
+    return float(abs(points).max()), float(masses.min()), float(masses.max())
 
 
 def in_dtype(values: Array, a: GMMBatch) -> Array:

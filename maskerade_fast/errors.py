@@ -19,5 +19,9 @@ class PrecisionWarning(UserWarning):
     """Numbers were accepted, but their floating-point type is too coarse for the answer asked for."""
 
 
+class UnequalMassWarning(UserWarning):
+    """An energy distance was taken between mixtures of unequal total mass, where it is no distance."""
+
+
 class CollapsedInputsWarning(PrecisionWarning):
     """Input points are so far from the origin, in their float type, that neighbours merge."""

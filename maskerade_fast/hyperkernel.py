@@ -15,6 +15,7 @@ import numpy as np
 from ._checks import Array, float_array, one_of, positive
 from .backends import array_namespace, get_backend, on_their_device
 from .distances import (
+    Masses,
     Metric,
     check_batch,
     check_pair,
@@ -52,6 +53,7 @@ class PreparedBatch:
     atoms: Any  # of the backend: energy distance with every term of the metric
     log_noise: Array | None  # (B,), and the next, where the metric has a term for them
     mass: Array | None
+    masses: Masses  # of the weights as they are compared
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -64,7 +66,8 @@ def prepare(g: GMMBatch | PreparedBatch, *, metric: Metric | None = None) -> Pre
     Raises
     ------
     ValueError
-        If `g` was prepared for another metric; if the metric's noise or mass term cannot be formed.
+        If `g` was prepared for another metric; if the metric's noise or mass term cannot be formed; if masses differ
+        beyond rounding and the metric has no cure, a mass weight or the mass correction.
     """
     metric = checked_metric(metric if metric is not None or isinstance(g, GMMBatch) else g.metric)
     if isinstance(g, PreparedBatch):
@@ -84,8 +87,9 @@ def prepare(g: GMMBatch | PreparedBatch, *, metric: Metric | None = None) -> Pre
         features.append(metric.mass_weight * xp.log(mass))
         weights = weights.astype(np.float64) / mass[g.owner]
     stacked = xp.stack(features, axis=1) if features else None
-    atoms = to_atoms(g, metric, weights, metric.mass_correction, features=stacked)
-    return PreparedBatch(g, metric, atoms, log_noise, mass)
+    atoms, masses = to_atoms(g, metric, weights, metric.mass_correction, features=stacked)
+    _check_masses(masses, metric)
+    return PreparedBatch(g, metric, atoms, log_noise, mass, masses)
 
 
 @on_their_device
@@ -109,7 +113,7 @@ def squared_distance(
     Raises
     ------
     ValueError
-        As `energy_distance`, and where a logarithm cannot be taken.
+        As `energy_distance`, where a logarithm cannot be taken, and for unequal masses as `prepare`.
     """
     first, second = _prepare_pair(a, b, metric)
     other = () if second is None else (second.atoms,)
@@ -147,7 +151,8 @@ def hyperkernel(
     Raises
     ------
     ValueError
-        If D or dtype differ, a parameter is out of range, or the metric does not fit the mixtures.
+        If D or dtype differ, a parameter is out of range, or the metric does not fit the mixtures: unequal masses need
+        its mass weight or its mass correction.
     """
     parameters = _parameters(outputscale, lengthscale, power)
     first, second = _prepare_pair(a, b, metric)
@@ -223,7 +228,7 @@ def hyperkernel_pullback(
             slope = xp.where(apart, slope * (0.5 * scale) / xp.where(apart, root, 1.0), 0.0)
         else:
             slope *= scale
-        return _distance_vjp(first, second, slope)
+        return _distance_vjp(first, second, slope, distance)
 
     return in_dtype(covariance, first.batch), pull
 
@@ -299,19 +304,28 @@ def _prepare_pair(
         metric = next((g.metric for g in (a, b) if isinstance(g, PreparedBatch)), None)
     batches = [g.batch if isinstance(g, PreparedBatch) else g for g in (a, b) if g is not None]
     check_pair(*batches)
-    return prepare(a, metric=metric), None if b is None else prepare(b, metric=metric)
+    first, second = prepare(a, metric=metric), None if b is None else prepare(b, metric=metric)
+    if second is not None:
+        _check_masses(first.masses.joined(second.masses), first.metric)
+    return first, second
 
 
-def _distance_vjp(a: PreparedBatch, b: PreparedBatch | None, cotangent: Array) -> GMMGradient:
+def _check_masses(masses: Masses, metric: Metric) -> None:
+    """Refuse unequal masses where the metric does not see to them: the kernel would not be positive definite."""
+    if not metric.mass_correction and masses.differ:  # with a mass weight all are 1
+        raise ValueError(f"{masses}; pass metric=Metric(mass_weight=...), or Metric(mass_correction=True)")
+
+
+def _distance_vjp(a: PreparedBatch, b: PreparedBatch | None, cotangent: Array, distance: Array) -> GMMGradient:
     """Gradient of ``sum(cotangent * squared_distance(a, b))`` with respect to `a`, `noise_variance` included.
 
-    `cotangent` is (B_a, B_b) float64; `b=None` differentiates through both places of `a`.
+    `cotangent` and `distance` are (B_a, B_b) float64; `b=None` differentiates through both places of `a`.
     """
     metric, g = a.metric, a.batch
     xp = array_namespace(g.weights)
     if b is None:
         b, cotangent = a, symmetrised(cotangent)
-    g_weights, g_points = get_backend(g.weights).pairwise_distance_vjp(a.atoms, b.atoms, cotangent)
+    g_weights, g_points = get_backend(g.weights).pairwise_distance_vjp(a.atoms, b.atoms, cotangent, distance)
     g_noise = None
     if a.log_noise is not None:
         sign = xp.sign(a.log_noise[:, None] - b.log_noise)

@@ -125,7 +125,8 @@ class Surrogate:
         ------
         ValueError
             For NaN or only minus infinity among `log_values`, for lengths that differ, or if the covariance of the
-            observations is not positive definite (unequal masses need a Metric with a mass term).
+            observations is not positive definite; for mixtures of unequal mass, unless the metric has a mass weight or
+            the mass correction.
 
         Warns
         -----
@@ -383,6 +384,5 @@ def _cholesky(matrix: Array) -> Array:
 
 def _raise_indefinite() -> NoReturn:
     raise ValueError(
-        "mixtures: their hyper-kernel matrix is not positive definite; raise `jitter`, or give a Metric with a mass "
-        "term if the mixtures differ in total weight"
+        "mixtures: their hyper-kernel matrix is not positive definite; raise `jitter`, or leave twins out"
     ) from None

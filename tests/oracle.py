@@ -301,9 +301,13 @@ def _energy_gradient(
     scale_scale: Any = None,
     mass_correction: bool = False,
 ) -> tuple[Array, Array, Array]:
+    """0 where the value is clamped at 0."""
     p = _atoms(a, reflect, frequency_scale, scale_scale)
     q = _atoms(b, reflect, frequency_scale, scale_scale)
     weights, means, scales = (np.zeros_like(x) for x in _floats(a))
+    metric = {"reflect": reflect, "frequency_scale": frequency_scale, "scale_scale": scale_scale}
+    if _energy(a, b, mass_correction=mass_correction, **metric) == 0.0:
+        return weights, means, scales
     c, c2 = (1.0 if v is None else np.asarray(v, dtype=np.float64) for v in (frequency_scale, scale_scale))
     mass_gap = sum(x[0] for x in p) - sum(y[0] for y in q)
     moment_gap = sum(x[0] * _size(x) for x in p) - sum(y[0] * _size(y) for y in q)
@@ -363,9 +367,13 @@ def _gaussian_gradient(
     frequency_scale: Any = None,
     scale_scale: Any = None,
 ) -> tuple[Array, Array, Array]:
+    """0 where the value is clamped at 0."""
     p = _atoms(a, reflect, frequency_scale, scale_scale)
     q = _atoms(b, reflect, frequency_scale, scale_scale)
     weights, means, scales = (np.zeros_like(x) for x in _floats(a))
+    metric = {"reflect": reflect, "frequency_scale": frequency_scale, "scale_scale": scale_scale}
+    if _gaussian(a, b, bandwidth=bandwidth, **metric) == 0.0:
+        return weights, means, scales
     c, c2 = (1.0 if v is None else np.asarray(v, dtype=np.float64) for v in (frequency_scale, scale_scale))
     halves = 2.0 if reflect else 1.0
     for x in p:

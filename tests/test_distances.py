@@ -134,6 +134,7 @@ def test_batches_equal_pairs(sizes: tuple[int, int], rng: np.random.Generator) -
 # exactness
 
 
+@pytest.mark.filterwarnings("ignore::maskerade_fast.UnequalMassWarning")
 @pytest.mark.parametrize("D", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("options", METRICS, ids=METRIC_IDS)
 def test_equal_mixtures_are_exactly_at_0(D: int, options: dict[str, Any], rng: np.random.Generator) -> None:

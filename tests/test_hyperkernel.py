@@ -160,6 +160,7 @@ def test_pullback_and_prepared_batches(options: dict[str, Any], rng: np.random.G
             np.testing.assert_array_equal(getattr(g, part), getattr(expected, part))
     np.testing.assert_array_equal(squared_distance(a, ready), squared_distance(a, b, metric=metric))
     assert prepare(ready) is prepare(ready, metric=metric) is ready
+    a = random_batch(rng, 4, 2, unit=True)
     with pytest.raises(ValueError, match="prepared for"):
         hyperkernel(a, ready, **parameters, metric=Metric(scale_scale=17.0))
 
@@ -208,7 +209,7 @@ def test_matvec_memory(rng: np.random.Generator) -> None:
 
 
 def test_float32_in_float32_out(rng: np.random.Generator) -> None:
-    g = random_batch(rng, 6, 2)
+    g = random_batch(rng, 6, 2, unit=True)
     arrays = (g.weights, g.means, g.scales, g.noise_variances)
     small = GMMBatch(g.offsets, *(x.astype(np.float32) for x in arrays))
     metric = Metric(noise_weight=0.5, mass_weight=0.5)
@@ -226,7 +227,7 @@ def test_float32_in_float32_out(rng: np.random.Generator) -> None:
 def test_empty_batches(options: dict[str, Any], rng: np.random.Generator) -> None:
     metric, parameters = Metric(**options), {"outputscale": 1.0, "lengthscale": 1.0}
     none = GMMBatch([0], np.zeros(0), np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0))
-    some = random_batch(rng, 3, 2)
+    some = for_metric(rng, 3, 2, options)
     assert hyperkernel(none, metric=metric, **parameters).shape == (0, 0)
     for a, b in ((none, some), (some, none)):
         shape = (len(a), len(b))
@@ -238,7 +239,7 @@ def test_empty_batches(options: dict[str, Any], rng: np.random.Generator) -> Non
 
 
 def test_bad_input_is_named(rng: np.random.Generator) -> None:
-    g = random_batch(rng, 3, 2)
+    g = random_batch(rng, 3, 2, unit=True)
     bare = GMMBatch(g.offsets, g.weights, g.means, g.scales)
     dead = GMMBatch([0, 1], [0.0], [[1.0]], [[1.0]])
     quiet = GMMBatch(g.offsets, g.weights, g.means, g.scales, [1.0, 0.0, 1.0])

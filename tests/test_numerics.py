@@ -136,15 +136,26 @@ def test_lost_digits_are_said() -> None:
 
 
 def test_a_metric_that_does_not_suit_is_named() -> None:
-    """Masses differ and the distance does not see it: no bare error of LAPACK's, and no warning from the search."""
-    s = mf.Surrogate.fit(drawn(3), np.arange(3.0))
+    """Masses differ and the distance does not see it."""
+    cure = r"weights: total masses .*; pass metric=Metric\(mass_weight=\.\.\.\), or Metric\(mass_correction=True\)"
+    with pytest.raises(ValueError, match=cure):
+        mf.Surrogate.fit(drawn(3), np.arange(3.0))
+    s = mf.Surrogate.fit(drawn(1), np.arange(1.0))
+    for call in (s.mean, lambda g: s.extend(g, np.arange(3.0)), lambda g: mf.integrate(s, g, np.full(3, 1 / 3))):
+        with pytest.raises(ValueError, match=cure):
+            call(drawn(3, 1))
+    mf.Surrogate.fit(*VALUES["all but one 0"], metric=METRIC)
+
+
+def test_twins_without_jitter_are_named() -> None:
+    """No bare error of LAPACK's."""
+    s = mf.Surrogate.fit(drawn(3), np.arange(3.0), metric=METRIC, jitter=0.0)
     e = mf.integrate(s, drawn(4, 1), np.full(4, 0.25))
     assert mf.mutual_information(s, e, drawn(1)[:0], batch=True) == 0.0
     with pytest.raises(ValueError, match="candidates: their covariance is not positive definite"):
-        mf.mutual_information(s, e, drawn(64, 1), batch=True)
+        mf.mutual_information(s, e, twins(8), batch=True)
     with pytest.raises(ValueError, match="mixtures: their hyper-kernel matrix is not positive definite"):
-        s.extend(drawn(64, 1), np.arange(64.0))
-    mf.Surrogate.fit(*VALUES["all but one 0"])
+        s.extend(twins(8), np.arange(24.0))
 
 
 @pytest.mark.parametrize("proposals", ["laplace", "prior"])

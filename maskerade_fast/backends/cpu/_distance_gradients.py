@@ -18,11 +18,11 @@ from ._math import exp_neg, fma
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def add_gradients(
-    start: int, stop: int, cotangent: Array, mass_correction: bool, offsets: Array, weights: Array,
+    start: int, stop: int, cotangent: Array, distance: Array, mass_correction: bool, offsets: Array, weights: Array,
     points: Array, data: Array, n_reflect: int, bandwidth: float, atoms: Array, widths: Array,
     starts: Array, lane: Array, data_b: Array, g_weights: Array, g_points: Array,
 ) -> None:  # fmt: skip
-    """Gradients of the mixtures [start, stop) of a."""
+    """Gradients of the mixtures [start, stop) of a; 0 from pairs whose `distance` is that of the features alone."""
     n_b = cotangent.shape[1]
     n = points.shape[1]
     u, v, pull = np.zeros(WINDOW), np.empty(WINDOW), np.empty(WINDOW)
@@ -33,8 +33,14 @@ def add_gradients(
         for window in range(len(starts) - 1):
             first, last = starts[window], starts[window + 1]
             n_lanes = min(WINDOW, n_b - window * WINDOW)
+            for l in range(n_lanes):
+                v[l] = 0.0
+            for f in range(3, data.shape[1]):  # in the order in which they are added to a clamped distance
+                for l in range(n_lanes):
+                    v[l] += abs(data[a, f] - data_b[window, f, l])
             for c in range(n_lanes):
-                pull[lane[window, c]] = cotangent[a, window * WINDOW + c]
+                l, k = lane[window, c], window * WINDOW + c
+                pull[l] = cotangent[a, k] if distance[a, k] > v[l] else 0.0
             for l in range(n_lanes):
                 g = pull[l]
                 sum_pull += g

@@ -91,6 +91,11 @@ class Atoms:
         for name in ("weights", "points", "data"):
             setattr(self, name, native(state[name]))
 
+    @property
+    def masses(self) -> Array:
+        """Total weight of each mixture, (B,) float64."""
+        return self.data[:, 1]
+
 
 def prepare_atoms(
     offsets: Array,
@@ -199,16 +204,19 @@ def walk_tiles(
     run(block, -(-len(a) // rows) * len(lanes.lane), tiles, len(a.weights) * len(b.weights))
 
 
-def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array) -> tuple[Array, Array]:
+def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array, distance: Array | None = None) -> tuple[Array, Array]:
     """Gradient of sum(cotangent * pairwise_distance(a, b)) in weights and points of `a`, features left out.
 
-    Where atoms coincide the subgradient 0 is taken; the clamp is against rounding and has no part in it.
+    Where atoms coincide the subgradient 0 is taken. A pair that is clamped at 0, so that features alone make up its
+    distance, has gradient 0.
 
     Parameters
     ----------
     a, b
-        From `prepare_atoms`.
+        From `prepare_atoms`, with equal options.
     cotangent : (B_a, B_b) float64
+    distance : (B_a, B_b) float64, optional
+        ``pairwise_distance(a, b)``, where it is known already.
 
     Returns
     -------
@@ -219,11 +227,12 @@ def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array) -> tuple[Array, Arra
     g_weights, g_points = np.zeros(a.weights.shape), np.zeros(a.points.shape)
     if cotangent.size == 0:
         return g_weights, g_points
+    distance = pairwise_distance(a, None if b is a else b) if distance is None else native(distance, np.float64)
     lanes = b.lanes
 
     def block(start: int, stop: int) -> None:
         add_gradients(
-            start, stop, cotangent, a.mass_correction, a.offsets, a.weights, a.points, a.data, a.n_reflect,
+            start, stop, cotangent, distance, a.mass_correction, a.offsets, a.weights, a.points, a.data, a.n_reflect,
             a.bandwidth, *lanes, g_weights, g_points,
         )  # fmt: skip
 

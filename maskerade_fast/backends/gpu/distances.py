@@ -58,6 +58,11 @@ class Atoms:
         return len(self.offsets) - 1
 
     @property
+    def masses(self) -> Array:
+        """Total weight of each mixture, (B,) float64."""
+        return self.data[:, 1]
+
+    @property
     def n_dims(self) -> int:
         return int(self.points.shape[1]) // 2
 
@@ -197,16 +202,19 @@ def pairwise(a: Atoms, b: Atoms | None, power: int, outputscale: float, lengthsc
         return out
 
 
-def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array) -> tuple[Array, Array]:
+def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array, distance: Array | None = None) -> tuple[Array, Array]:
     """Gradient of sum(cotangent * pairwise_distance(a, b)) in weights and points of `a`, features left out.
 
-    Where atoms coincide the subgradient 0 is taken; the clamp is against rounding and has no part in it.
+    Where atoms coincide the subgradient 0 is taken. A pair that is clamped at 0, so that features alone make up its
+    distance, has gradient 0.
 
     Parameters
     ----------
     a, b
-        From `prepare_atoms`.
+        From `prepare_atoms`, with equal options.
     cotangent : (B_a, B_b) float64
+    distance : (B_a, B_b) float64, optional
+        ``pairwise_distance(a, b)``, where it is known already.
 
     Returns
     -------
@@ -219,20 +227,27 @@ def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array) -> tuple[Array, Arra
         g_weights: Array = empty_or_zeros(a.weights.shape)
         g_points: Array = empty_or_zeros(a.points.shape)
         if cotangent.size:
+            if distance is None:
+                distance = pairwise_distance(a, None if b is a else b)
             shape = (np.int32(a.n_dims), np.float64(a.bandwidth))
-            totals, sums = _pulls(a, b, cotangent, shape), _cotangent_sums(a, b, cotangent)
+            sums, cotangent = _cotangent_sums(a, b, cotangent, native(distance))
+            totals = _pulls(a, b, cotangent, shape)
             sizes = (np.int64(len(a)), np.int64(len(a.weights)), *shape, np.int32(a.mass_correction))
             args = (a.offsets, a.weights, a.points, sums, totals, g_weights, g_points, *sizes)
             a.kernel("distances", "finish_gradient_f64")((blocks(len(a.weights)),), (TILE_A,), args)
         return g_weights, g_points
 
 
-def _cotangent_sums(a: Atoms, b: Atoms, cotangent: Array) -> Array:
-    """Row sums of the cotangent, plain and times the differences of moments and of masses: (B_a, 3)."""
+def _cotangent_sums(a: Atoms, b: Atoms, cotangent: Array, distance: Array) -> tuple[Array, Array]:
+    """Row sums of the cotangent, plain and times the differences of moments and of masses: (B_a, 3); and the cotangent.
+
+    Both without the pairs that are clamped at 0.
+    """
     sums: Array = cupy.empty((len(a), 3))
-    sizes = (np.int64(len(b)), np.int32(a.data.shape[1]), np.int32(b.data.shape[1]))
-    a.kernel("distances", "cotangent_sums_f64")((len(a),), (TILE_A,), (a.data, b.data, cotangent, sums, *sizes))
-    return sums
+    unclamped = cupy.empty_like(cotangent)
+    args = (a.data, b.data, cotangent, distance, sums, unclamped, np.int64(len(b)), np.int32(a.data.shape[1]))
+    a.kernel("distances", "cotangent_sums_f64")((len(a),), (TILE_A,), args)
+    return sums, unclamped
 
 
 def _pulls(a: Atoms, b: Atoms, cotangent: Array, shape: tuple[Any, ...]) -> Array:
