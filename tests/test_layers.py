@@ -18,7 +18,7 @@ ROWS: list[list[str]] = [
     ["gmm", "grid", "trend", "data", "sticks", "latent", "prior", "student", "relabelling", "measure", "warping"],
     ["optimize", "archive", "distances", "hyperkernel", "gram", "likelihood", "gp", "frames", "checkpoint"],
     ["surrogate", "integrals", "acquisition", "target", "starts", "modes", "proposals", "importance", "prediction"],
-    ["spectra", "calibration", "saved", "posterior", "sampling", "quadrature", "io", "plotting", "cli"],
+    ["foresight", "spectra", "calibration", "saved", "posterior", "sampling", "quadrature", "io", "plotting", "cli"],
     ["__init__", "__main__"],
 ]
 HOME = {
