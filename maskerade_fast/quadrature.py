@@ -20,6 +20,7 @@ from .backends import gpu_problem, on_their_device, require_gpu, single_threaded
 from .checkpoint import Journal, Unrecorded, described_seed, fingerprint
 from .data import RegressionData, Standardiser
 from .distances import Metric, gaussian_mmd2, gaussian_mmd2_vjp
+from .foresight import require_matrix_room, require_time
 from .gmm import GMMBatch, concat
 from .gp import predict_gp
 from .gram import gram, warn_if_collapsed
@@ -31,7 +32,7 @@ from .likelihood import log_likelihood
 from .measure import PriorMeasure, ReferenceMeasure
 from .posterior import HistoryRow, Posterior
 from .prior import Draws, Prior
-from .sampling import Limits, SamplingRun
+from .sampling import Limits, SamplingRun, last_batch
 from .streams import Stream
 from .student import StudentMixture
 from .surrogate import Surrogate
@@ -86,8 +87,8 @@ def marginalise(
         Likelihood evaluations, a value with gradient counting as 3. None: as many as `time_budget` allows. With
         "laplace" at most 1000 draws come from the settled measure; what is left then goes into its refits.
     time_budget : float, optional
-        Seconds; no batch is started that is not expected to end in time. With both budgets, the first one met ends
-        the run.
+        Seconds; no batch is started that is not expected to end in time, and no run whose one likelihood is expected
+        to take longer. With both budgets, the first one met ends the run.
     initial : int
         Evaluations at draws from the prior, before anything else; with "laplace" at most a tenth of the budget.
     batch_size : int
@@ -130,7 +131,10 @@ def marginalise(
     Raises
     ------
     ValueError, TypeError
-        For arguments out of range, naming them; ValueError if no drawn mixture has a finite likelihood.
+        For arguments out of range, naming them; ValueError if no drawn mixture has a finite likelihood, or if
+        `time_budget` is shorter than one likelihood.
+    MemoryError
+        If the covariance of the rows, where it is a dense matrix, has no room in half of the free memory.
     BackendUnavailableError
         For ``device="gpu"`` where no GPU can be used, with the cause.
     DataError
@@ -165,6 +169,10 @@ def marginalise(
     if not isinstance(checkpoint, str | os.PathLike | None):
         raise TypeError(f"checkpoint: {checkpoint!r}, expected a path or None")
     generator(seed)  # refuses what is no seed
+    if device == "cpu":
+        if checkpoint is None or not os.path.exists(checkpoint):  # a finished run may have nothing left to evaluate
+            require_time(data, limits.seconds, 1 if proposals == "laplace" else min(limits.initial, limits.batch_size))
+        require_matrix_room(data)
     units = Standardiser.from_data if standardise else Standardiser.identity
     standardiser = units(data, inputs.origins)
     scaled = standardiser.to_unit(data).to(device)
@@ -282,8 +290,7 @@ class _Run:
     @property
     def last_batch_seconds(self) -> float:
         """What the last batch took with everything that belongs to one: search, evaluation, fit, callback."""
-        ends = [0.0, *(row.seconds for row in self.known.history)]
-        return ends[-1] - ends[-2]
+        return last_batch(self.known.history)[1]
 
     @property
     def known(self) -> _State:

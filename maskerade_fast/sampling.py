@@ -8,7 +8,7 @@ rounds that refit the measure and three to draws from the settled one, which alo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,6 +88,22 @@ class Limits:
             return 0
         return self.batch_size if self.budget is None else min(self.batch_size, self.budget - cost)
 
+    def in_time(self, size: int, seconds: float, last: tuple[int, float]) -> int:
+        """As many of `size` evaluations as end in time if each takes what it took in the `last` batch, at least 1.
+
+        `last` has the cost of that batch and its seconds.
+        """
+        each = last[1] / max(last[0], 1)
+        if self.seconds is None or size * each <= self.seconds - seconds:
+            return size
+        return max(1, int((self.seconds - seconds) / each))
+
+
+def last_batch(history: Sequence[HistoryRow]) -> tuple[int, float]:
+    """Cost and seconds of the last row of a history, of which there is one."""
+    before = (history[-2].cost, history[-2].seconds) if len(history) > 1 else (0, 0.0)
+    return history[-1].cost - before[0], history[-1].seconds - before[1]
+
 
 @dataclass(frozen=True)
 class _State:
@@ -145,10 +161,12 @@ class SamplingRun:
                 draws = self._replicates(limits)
             informed = acquisition != "random" and self.known.values.size > 0 and self._turn % 2
             seconds = self.seconds + self._finish_seconds
-            size = (limits if informed else draws).next_batch(self.target.cost, seconds, self._last_seconds)
+            last = last_batch(self.known.history)
+            size = (limits if informed else draws).next_batch(self.target.cost, seconds, last[1])
             size = min(size, _MOST_DRAWS - len(self.known.values))
             if size == 0:
                 return
+            size = limits.in_time(size, seconds, last)
             yield self._informed(acquisition, size) if informed else self._drawn(size)
 
     def _left(self, limits: Limits) -> int:
@@ -209,11 +227,6 @@ class SamplingRun:
     def _finish_seconds(self) -> float:
         """About what the surrogates at the end will take."""
         return _SECONDS_A_CUBE * (_MOST_TRAINING + len(self.known.values)) ** 3
-
-    @property
-    def _last_seconds(self) -> float:
-        ends = [0.0, *(row.seconds for row in self.known.history)]
-        return ends[-1] - ends[-2]
 
     @property
     def known(self) -> _State:

@@ -33,7 +33,7 @@ ROWS: list[list[str]] = [
     ["optimize", "archive", "distances", "hyperkernel", "gram", "likelihood", "gp", "frames", "checkpoint"],
     ["table_cells", "table_origins", "table_hints", "table_text", "tables"],
     ["surrogate", "integrals", "acquisition", "target", "starts", "modes", "proposals", "importance", "prediction"],
-    ["spectra", "calibration", "saved", "posterior", "sampling", "quadrature", "plotting", "predictions_csv"],
+    ["foresight", "spectra", "calibration", "saved", "posterior", "sampling", "quadrature", "plotting", "predictions_csv"],
     ["cli.about", "cli.bench", "cli.parser", "cli.columns", "cli.report", "cli.fit", "cli.predict", "cli."],
     ["__init__", "__main__"],
 ]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import maskerade_fast as mf
+from maskerade_fast.sampling import Limits
 
 QUICK: dict[str, Any] = {"budget": 150, "batch_size": 10, "nodes": 128, "max_components": 2, "seed": 3, "device": "cpu"}
 
@@ -139,6 +140,15 @@ def test_a_time_budget_holds_where_likelihoods_are_slow(monkeypatch: pytest.Monk
     assert 10 <= limited.history[-1].cost <= 40
     first = limited.history[0]
     assert first.cost <= 4
+
+
+def test_a_batch_is_as_large_as_the_time_left() -> None:
+    """One draw that took 22 s lets no twenty follow at once within a minute."""
+    limits = Limits.checked(None, 60.0, 100, 20)
+    assert limits.in_time(20, 22.0, (1, 22.0)) == 1
+    assert limits.in_time(20, 10.0, (1, 10.0)) == 5
+    assert limits.in_time(20, 10.0, (20, 50.0)) == 20
+    assert Limits.checked(500, None, 100, 20).in_time(20, 1e9, (1, 22.0)) == 20
 
 
 def test_time_budget() -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "to_device",
     "to_device_of",
     "to_host",
+    "worker_threads",
 ]
 
 _P = ParamSpec("_P")
@@ -53,6 +54,11 @@ def get_backend(*arrays: Any) -> ModuleType:
 def host_loops() -> ModuleType:
     """Compiled loops for arrays that stay on the host on every device."""
     return importlib.import_module(f"{__name__}.cpu._host")
+
+
+def worker_threads() -> int:
+    """Threads that the CPU backend computes on."""
+    return int(importlib.import_module(f"{__name__}.cpu._parallel").n_threads())
 
 
 def gpu_problem() -> str | None:

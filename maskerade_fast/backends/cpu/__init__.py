@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from numba import config
+
 from . import _cache
 from .cholesky import cholesky
 from .distances import pairwise_distance, pairwise_distance_vjp, prepare_atoms
@@ -34,4 +36,5 @@ __all__ = [
 ]
 
 # Kernels are compiled, or read from the disk cache, at their first call: until now nothing was.
-_cache.discard_stale(Path(gram_rows.stats.cache_path), Path(__file__).parent)
+if not config.DISABLE_JIT:  # with NUMBA_DISABLE_JIT=1 the loops are plain functions
+    _cache.discard_stale(Path(gram_rows.stats.cache_path), Path(__file__).parent)

@@ -13,7 +13,7 @@ from numba import njit
 
 from ..._checks import Array
 from ._distance_kernels import WINDOW, norm, squares
-from ._math import exp_neg, fma
+from ._math import exp_neg, fma, unsigned
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -81,9 +81,9 @@ def _energy_vjp(
     n = points.shape[1]
     signs = 2 if n_reflect > 0 else 1
     for level in range(first, last):
-        width = np.uint64(widths[level])
-        q = np.uint64(level * (1 + n) * WINDOW)
-        q0, q1 = q + np.uint64((n - 1) * WINDOW), q + np.uint64(n * WINDOW)
+        width = unsigned(widths[level])
+        q = unsigned(level * (1 + n) * WINDOW)
+        q0, q1 = q + unsigned((n - 1) * WINDOW), q + unsigned(n * WINDOW)
         for i in range(begin, end):
             for k in range(signs):
                 for p in range(n_reflect):
@@ -91,7 +91,7 @@ def _energy_vjp(
                 for p in range(0, n - 3, 4):
                     x0, x1 = sign[p] * points[i, p], sign[p + 1] * points[i, p + 1]
                     x2, x3 = sign[p + 2] * points[i, p + 2], sign[p + 3] * points[i, p + 3]
-                    block = q + np.uint64((p + 1) * WINDOW)
+                    block = q + unsigned((p + 1) * WINDOW)
                     for l in range(width):
                         r2[l] = squares(r2[l], (x0, x1, x2, x3), 1.0, atoms, block, l)
                 s, s0, s1 = 0.0, 0.0, 0.0
@@ -121,13 +121,13 @@ def _energy_vjp(
                 for p in range(0, n - 3, 4):
                     x0, x1 = sign[p] * points[i, p], sign[p + 1] * points[i, p + 1]
                     x2, x3 = sign[p + 2] * points[i, p + 2], sign[p + 3] * points[i, p + 3]
-                    block = q + np.uint64((p + 1) * WINDOW)
+                    block = q + unsigned((p + 1) * WINDOW)
                     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
                     for l in range(width):
                         s0 += share[l] * (x0 - atoms[block + l])
-                        s1 += share[l] * (x1 - atoms[block + np.uint64(WINDOW) + l])
-                        s2 += share[l] * (x2 - atoms[block + np.uint64(2 * WINDOW) + l])
-                        s3 += share[l] * (x3 - atoms[block + np.uint64(3 * WINDOW) + l])
+                        s1 += share[l] * (x1 - atoms[block + unsigned(WINDOW) + l])
+                        s2 += share[l] * (x2 - atoms[block + unsigned(2 * WINDOW) + l])
+                        s3 += share[l] * (x3 - atoms[block + unsigned(3 * WINDOW) + l])
                     g_points[i, p] += w * sign[p] * s0
                     g_points[i, p + 1] += w * sign[p + 1] * s1
                     g_points[i, p + 2] += w * sign[p + 2] * s2
@@ -145,8 +145,8 @@ def _gaussian_vjp(
     b2 = bandwidth * bandwidth
     signs = 2 if n_reflect > 0 else 1
     for level in range(first, last):
-        width = np.uint64(widths[level])
-        q = np.uint64(level * (1 + 2 * n_dims) * WINDOW)
+        width = unsigned(widths[level])
+        q = unsigned(level * (1 + 2 * n_dims) * WINDOW)
         for i in range(begin, end):
             for k in range(signs):
                 sign = 1.0 - 2.0 * k
@@ -155,7 +155,7 @@ def _gaussian_vjp(
                     exponent[l] = 0.0
                 for d in range(n_dims):
                     m, s = points[i, d], points[i, n_dims + d]
-                    q_mean, q_scale = q + np.uint64((1 + d) * WINDOW), q + np.uint64((1 + n_dims + d) * WINDOW)
+                    q_mean, q_scale = q + unsigned((1 + d) * WINDOW), q + unsigned((1 + n_dims + d) * WINDOW)
                     for l in range(width):
                         s_l = atoms[q_scale + l]
                         t = 1.0 / (s * s + s_l * s_l + b2)
@@ -171,7 +171,7 @@ def _gaussian_vjp(
                 g_weights[i] += total
                 for d in range(n_dims):
                     m, g_m, g_s = points[i, d], 0.0, 0.0
-                    q_mean = q + np.uint64((1 + d) * WINDOW)
+                    q_mean = q + unsigned((1 + d) * WINDOW)
                     for l in range(width):
                         t = inverse[d, l]
                         z = (m - sign * atoms[q_mean + l]) * t

@@ -10,14 +10,13 @@ not one a coordinate, and none for indices below 0, which is a tenth of the time
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Any
 
 import numpy as np
 from numba import njit
 
 from ..._checks import Array
-from ._math import exp_neg, fma
+from ._math import clamped, exp_neg, fma, lanes, sqrt, unsigned
 
 WINDOW = 256  # long enough to hide the start of a loop; one level of D = 5 takes 22 kB of the 32 kB of L1
 ROWS = 64  # mixtures of a in a tile of pairs, of 135 kB in the 512 kB of L2
@@ -59,7 +58,7 @@ def fill_lanes(
 def squares(s: float, x: tuple[float, ...], sign: float, atoms: Array, q: Any, l: Any) -> float:
     """s + the squares of x - sign q, where lane l of the first coordinate is ``atoms[q + l]``."""
     for k in range(len(x)):
-        d = x[k] - sign * atoms[q + np.uint64(k * WINDOW) + l]
+        d = x[k] - sign * atoms[q + unsigned(k * WINDOW) + l]
         s = fma(d, d, s)
     return s
 
@@ -70,14 +69,14 @@ def _add_roots(
     r: int, totals: Array,
 ) -> None:  # fmt: skip
     """totals[r, l] += w w_l times a distance; with `reflect` the mean of those to the atom and to its mirror image."""
-    q_mean, q_scale = q + np.uint64(WINDOW), q + np.uint64(WINDOW * (1 + len(mean)))
+    q_mean, q_scale = q + unsigned(WINDOW), q + unsigned(WINDOW * (1 + len(mean)))
     if reflect:
-        for l in range(width):
+        for l in lanes(width):
             s = squares(0.0, scale, 1.0, atoms, q_scale, l)
             distances = sqrt(squares(s, mean, 1.0, atoms, q_mean, l)) + sqrt(squares(s, mean, -1.0, atoms, q_mean, l))
             totals[r, l] = fma(0.5 * w * atoms[q + l], distances, totals[r, l])
     else:
-        for l in range(width):  # two chains have half the latency of one
+        for l in lanes(width):  # two chains have half the latency of one
             s = squares(0.0, mean, 1.0, atoms, q_mean, l) + squares(0.0, scale, 1.0, atoms, q_scale, l)
             totals[r, l] = fma(w * atoms[q + l], sqrt(s), totals[r, l])
 
@@ -94,8 +93,8 @@ def _energy(
     """
     n = points.shape[1]
     for level in range(first, last):
-        width = np.uint64(widths[level])
-        q = np.uint64(level * (1 + n) * WINDOW)
+        width = unsigned(widths[level])
+        q = unsigned(level * (1 + n) * WINDOW)
         for r in range(n_rows):
             for i in range(offsets[base + r], offsets[base + r + 1]):
                 w, x0, x1 = weights[i], points[i, 0], points[i, 1]
@@ -125,12 +124,12 @@ def _add_squares(
     """`squares` of the coordinates [begin, end) on top of `r2`, by fours as far as they go."""
     for p in range(begin, end - 3, 4):
         x = (points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3])
-        for l in range(width):
-            r2[l] = squares(r2[l], x, sign, atoms, q + np.uint64(WINDOW * (1 + p)), l)
+        for l in lanes(width):
+            r2[l] = squares(r2[l], x, sign, atoms, q + unsigned(WINDOW * (1 + p)), l)
     for p in range(end - (end - begin) % 4, end):
         x0 = points[i, p]
-        for l in range(width):
-            r2[l] = squares(r2[l], (x0,), sign, atoms, q + np.uint64(WINDOW * (1 + p)), l)
+        for l in lanes(width):
+            r2[l] = squares(r2[l], (x0,), sign, atoms, q + unsigned(WINDOW * (1 + p)), l)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -141,25 +140,25 @@ def _long_energy(
     """As `_energy` for any D, its squares kept in `r2` and `mirrored`."""
     n = points.shape[1]
     for level in range(first, last):
-        width = np.uint64(widths[level])
-        q = np.uint64(level * (1 + n) * WINDOW)
+        width = unsigned(widths[level])
+        q = unsigned(level * (1 + n) * WINDOW)
         for r in range(n_rows):
             for i in range(offsets[base + r], offsets[base + r + 1]):
                 w = weights[i]
-                for l in range(width):
+                for l in lanes(width):
                     r2[l] = 0.0
                 _add_squares(1.0, points, i, n // 2, n, atoms, q, width, r2)
                 if reflect:
-                    for l in range(width):
+                    for l in lanes(width):
                         mirrored[l] = r2[l]
                     _add_squares(-1.0, points, i, 0, n // 2, atoms, q, width, mirrored)
                 _add_squares(1.0, points, i, 0, n // 2, atoms, q, width, r2)
                 if reflect:
-                    for l in range(width):
+                    for l in lanes(width):
                         distances = sqrt(r2[l]) + sqrt(mirrored[l])
                         totals[r, l] = fma(0.5 * w * atoms[q + l], distances, totals[r, l])
                 else:
-                    for l in range(width):
+                    for l in lanes(width):
                         totals[r, l] = fma(w * atoms[q + l], sqrt(r2[l]), totals[r, l])
 
 
@@ -172,14 +171,14 @@ def _gaussian(
     n = points.shape[1]
     signs = 2 if n_reflect > 0 else 1
     for level in range(first, last):
-        width = np.uint64(widths[level])
-        q = np.uint64(level * (1 + n) * WINDOW)
+        width = unsigned(widths[level])
+        q = unsigned(level * (1 + n) * WINDOW)
         for r in range(n_rows):
             for i in range(offsets[base + r], offsets[base + r + 1]):
                 for k in range(signs):
                     _overlap(atoms, q, width, points, i, bandwidth * bandwidth, 1.0 - 2.0 * k, u, v)
                     w = -2.0 / signs * weights[i]
-                    for l in range(width):
+                    for l in lanes(width):
                         totals[r, l] = fma(w * atoms[q + l], sqrt(u[l]) * exp_neg(v[l]), totals[r, l])
 
 
@@ -190,14 +189,14 @@ def _overlap(
     """product[l] = prod_d b^2/V_d and exponent[l] = -1/2 sum_d (m_d - sign m'_d)^2/V_d, V_d = s_d^2 + s'_d^2
     + b^2."""
     n_dims = points.shape[1] // 2
-    for l in range(width):
+    for l in lanes(width):
         product[l] = 1.0
         exponent[l] = 0.0
     for d in range(n_dims):
         m, s = points[i, d], points[i, n_dims + d]
         v = fma(s, s, b2)
-        q_mean, q_scale = q + np.uint64((1 + d) * WINDOW), q + np.uint64((1 + n_dims + d) * WINDOW)
-        for l in range(width):
+        q_mean, q_scale = q + unsigned((1 + d) * WINDOW), q + unsigned((1 + n_dims + d) * WINDOW)
+        for l in lanes(width):
             s_l = atoms[q_scale + l]
             t = b2 / fma(s_l, s_l, v)
             u = fma(-sign, atoms[q_mean + l], m)
@@ -209,12 +208,12 @@ def _overlap(
 def _finish(data_a: Array, i_a: int, data_b: Array, window: int, width: int, total: Array) -> None:
     """Turn c(a, b) in `total` into the distance; `data_a`: self term, mass, moment, features of a."""
     self_a, mass_a, moment_a = data_a[i_a, 0], data_a[i_a, 1], data_a[i_a, 2]
-    for l in range(width):
+    for l in lanes(width):
         e = total[l] - 0.5 * self_a - 0.5 * data_b[window, 0, l]
         e = fma(mass_a - data_b[window, 1, l], moment_a - data_b[window, 2, l], e)
-        total[l] = 0.0 if e < 0.0 else e
+        total[l] = clamped(e)
     for f in range(3, data_a.shape[1]):
-        for l in range(width):
+        for l in lanes(width):
             total[l] += abs(data_a[i_a, f] - data_b[window, f, l])
 
 
@@ -223,10 +222,10 @@ def covariance(power: int, outputscale: float, rate: float, width: int, values: 
     """Distances to hyper-kernel in place: outputscale * exp(rate * E^(power/2)), rate < 0; power 0 leaves
     E."""
     if power == 1:
-        for l in range(width):
+        for l in lanes(width):
             values[l] = outputscale * exp_neg(rate * sqrt(values[l]))
     elif power == 2:
-        for l in range(width):
+        for l in lanes(width):
             values[l] = outputscale * exp_neg(rate * values[l])
 
 
@@ -272,10 +271,10 @@ def fill_pairs(
         if symmetric:
             _mirror(totals, lane, window, base_a, n_rows, n_lanes, 0.0 if power == 0 else outputscale, out)
         else:
-            begin = np.uint64(base_b)
+            begin = unsigned(base_b)
             for r in range(n_rows):
-                for c in range(np.uint64(n_lanes)):
-                    out[base_a + r, begin + c] = totals[r, np.uint64(lane[window, c])]
+                for c in range(unsigned(n_lanes)):
+                    out[base_a + r, begin + c] = totals[r, unsigned(lane[window, c])]
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
@@ -295,11 +294,11 @@ def _mirror(
     base_b = window * WINDOW
     for r in range(n_rows):
         for c in range(max(0, base_a + r + 1 - base_b), n_columns):
-            out[base_a + r, base_b + c] = totals[r, np.uint64(lane[window, c])]
+            out[base_a + r, base_b + c] = totals[r, unsigned(lane[window, c])]
         if base_b <= base_a + r < base_b + n_columns:
             out[base_a + r, base_a + r] = diagonal
     for c in range(n_columns):
-        l = np.uint64(lane[window, c])
+        l = unsigned(lane[window, c])
         for r in range(min(n_rows, base_b + c - base_a)):
             out[base_b + c, base_a + r] = totals[r, l]
 
@@ -364,4 +363,4 @@ def norm(points: Array, i: int) -> float:
     total = 0.0
     for p in range(points.shape[1]):
         total = fma(points[i, p], points[i, p], total)
-    return sqrt(total)
+    return sqrt(total)  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ def addresses() -> NDArray[np.int64]:
     return np.array(_address_list(), dtype=np.int64)
 
 
-def _routine(spec: str) -> Any:
+def routine(spec: str) -> Any:
     """An intrinsic calling a Fortran-style routine at an address with a tuple of arguments.
 
     One letter an argument: c a character code, i an integer (C int in the routine), d a double, all passed by
@@ -79,11 +79,14 @@ def _routine(spec: str) -> Any:
     return call
 
 
-_call_potrf = _routine("cipio")
-_call_trsm = _routine("cccciidpipi")
-_call_trsv = _routine("cccipipi")
-_call_syrk = _routine("cciidpidpi")
-_call_gemm = _routine("cciiidpipidpi")
+if config.DISABLE_JIT:
+    from ._plain import routine
+
+_call_potrf = routine("cipio")
+_call_trsm = routine("cccciidpipi")
+_call_trsv = routine("cccipipi")
+_call_syrk = routine("cciidpidpi")
+_call_gemm = routine("cciiidpipidpi")
 
 _L, _N, _R, _T, _U = (ord(letter) for letter in "LNRTU")
 

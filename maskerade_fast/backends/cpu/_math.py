@@ -6,12 +6,16 @@ minimax fits made for this file (Remez at 50 digits; errors 4e-18 and 1e-17 befo
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+__all__ = ["clamped", "cos_sin_turns", "dot", "exp_neg", "fma", "lanes", "sqrt", "sum_of", "unsigned"]
 
 Array = NDArray[Any]
 
@@ -98,6 +102,12 @@ def cos_sin_turns(turns: float) -> tuple[float, float]:
     return (-cosine if negative else cosine), (-sine if negative else sine)
 
 
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def clamped(x: float) -> float:
+    """max(x, 0); NaN stays NaN."""
+    return 0.0 if x < 0.0 else x
+
+
 # Sums may be taken in any order, so that they vectorise. NaN and infinity keep their meaning, and the order
 # is the machine code's: equal calls give equal bits.
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
@@ -116,3 +126,10 @@ def dot(left: Array, right: Array, width: int) -> float:
     for k in range(width):
         total += left[k] * right[k]
     return total
+
+
+lanes: Any = range  # counts places that do not depend on one another
+unsigned: Any = np.uint64  # an index of which LLVM knows that it is not negative
+sqrt: Any = math.sqrt
+if config.DISABLE_JIT:  # NUMBA_DISABLE_JIT=1: all loops are plain Python
+    from ._plain import clamped, exp_neg, fma, lanes, sqrt, unsigned

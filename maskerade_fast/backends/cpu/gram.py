@@ -22,7 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ..._memory import require_room
-from ._math import cos_sin_turns, exp_neg, fma
+from ._math import cos_sin_turns, exp_neg, fma, lanes
 from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for
 
@@ -90,10 +90,10 @@ def load_tile(start: int, width: int, x: Array, cosines: Array, sines: Array, n_
     """
     n_dims = x.shape[0]
     for d in range(n_dims):
-        for k in range(width):
+        for k in lanes(width):
             tile[d, k] = x[d, start + k]
     for r in range(n_rows):
-        for k in range(width):
+        for k in lanes(width):
             tile[n_dims + r, k] = cosines[r, start + k]
             tile[n_dims + n_rows + r, k] = sines[r, start + k]
 
@@ -102,11 +102,11 @@ def load_tile(start: int, width: int, x: Array, cosines: Array, sines: Array, n_
 def envelope_argument(q: int, width: int, rates: Array, squares: Array, argument: Array) -> None:
     """Sum over all axes of rate * lag^2 into `argument`."""
     rate = rates[q, 0]
-    for k in range(width):
+    for k in lanes(width):
         argument[k] = rate * squares[0, k]
     for d in range(1, rates.shape[1]):
         rate = rates[q, d]
-        for k in range(width):
+        for k in lanes(width):
             argument[k] = fma(rate, squares[d, k], argument[k])
 
 
@@ -150,10 +150,10 @@ def gram_rows(
             padded = (width + LANES - 1) // LANES * LANES
             for d in range(n_dims):
                 x_i = x[d, i]
-                for k in range(padded):
+                for k in lanes(padded):
                     lag = x_i - tile[d, k]
                     squares[d, k] = lag * lag
-            for k in range(padded):
+            for k in lanes(padded):
                 total[k] = 0.0
             for q in range(n):
                 w = weights[first + q]
@@ -164,28 +164,28 @@ def gram_rows(
                 sines = tile[n_dims + n_rows + row]
                 envelope_argument(q, padded, rates, squares, argument)
                 if n_phases == 1:
-                    for k in range(padded):
+                    for k in lanes(padded):
                         value = fma(c_i, cosines[k], s_i * sines[k])
                         total[k] = fma(w * exp_neg(argument[k]), value, total[k])
                     continue
-                for k in range(padded):
+                for k in lanes(padded):
                     wave[k] = fma(c_i, cosines[k], s_i * sines[k])
                 for r in range(row + 1, row + n_phases):
                     c_i = cos_x[r, i]
                     s_i = sin_x[r, i]
                     cosines = tile[n_dims + r]
                     sines = tile[n_dims + n_rows + r]
-                    for k in range(padded):
+                    for k in lanes(padded):
                         wave[k] *= fma(c_i, cosines[k], s_i * sines[k])
-                for k in range(padded):
+                for k in lanes(padded):
                     total[k] = fma(w * exp_neg(argument[k]), wave[k], total[k])
             for c in range(basis_x.shape[0]):
                 v_i = basis_x[c, i]
                 functions = basis_y[c, start : start + width]
-                for k in range(width):
+                for k in lanes(width):
                     total[k] = fma(v_i, functions[k], total[k])
             target = out[i, start : start + width]
-            for k in range(width):
+            for k in lanes(width):
                 target[k] = total[k]
 
 
