@@ -100,6 +100,11 @@ class Session:
     def _finish(self) -> None:
         self._working = False
 
+    def _interrupted(self) -> int:
+        self._finish()
+        _say_line(f"{self.program}: interrupted {self.stage}")
+        return INTERRUPTED
+
 
 def run(work: Callable[[Session], int]) -> int:
     """Run one command; returns its exit status.
@@ -130,12 +135,12 @@ def run(work: Callable[[Session], int]) -> int:
                 session._finish()
                 stop, status = error, _code(error)
             except KeyboardInterrupt:
-                session._finish()
-                status = INTERRUPTED
-                _say_line(f"{session.program}: interrupted {session.stage}")
+                status = session._interrupted()
             except Exception as error:
                 session._finish()
-                status = _explained(session.program, error)
+                # an interrupt within an import leaves modules half made, and some libraries turn it into other errors
+                lost = session.interrupted and not _is_the_users(error)
+                status = session._interrupted() if lost else _explained(session.program, error)
             else:
                 if session.interrupted and status == 0:
                     status = INTERRUPTED

@@ -204,7 +204,7 @@ def _check_picture(option: str, path: StrPath) -> None:
     try:
         from matplotlib.backend_bases import FigureCanvasBase
 
-        suffixes = sorted(FigureCanvasBase.get_supported_filetypes())
+        suffixes = sorted({*FigureCanvasBase.get_supported_filetypes()} - {"pgf"})  # which wants TeX and reads names
     except ImportError:
         raise DataError(f"{option} needs matplotlib: pip install 'maskerade_fast[plot]'") from None
     except Exception as error:  # of a broken matplotlibrc, or of MPLBACKEND

@@ -405,6 +405,7 @@ def test_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     message = refused("--plot", tmp_path / "fit.2024")
     assert "no picture has the suffix .2024, expected one of ." in message
     assert ".png" in message
+    assert "no picture has the suffix .pgf" in refused("--plot", tmp_path / "a.pgf")
     check_outputs({"--save": tmp_path / "fit.2024"}, [])
     monkeypatch.setitem(sys.modules, "matplotlib.backend_bases", None)
     with pytest.raises(DataError, match=r"--plot needs matplotlib: pip install 'maskerade_fast\[plot\]'"):

@@ -182,3 +182,51 @@ def test_long_stamps_are_drawn_from_their_origin() -> None:
     origin = int(post.standardiser.x_origin[0])
     assert axes.get_xlabel() == f"t - {origin}"
     np.testing.assert_array_equal(axes.collections[-1].get_offsets()[:, 0], stamps - origin)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("price_$", "price_$"),
+        ("cost_$_per_$_unit", "cost_$_per_$_unit"),
+        ("a_{b", "a_{b"),
+        (r"\alpha $\frac{", r"\alpha $\frac{"),
+        ("100 %", "100 %"),
+        ("日本", "日本"),
+        ("漢" * 60, "漢" * 22 + "..."),
+        ("x" * 500, "x" * 45 + "..."),
+        ("two\nlines\tand\x07 a bell", "two lines and a bell"),
+        ("\udce9 of a name that is no UTF-8", "of a name that is no UTF-8"),
+        (" \n", "x"),
+    ],
+)
+def test_names_are_shown_as_they_are(tmp_path: Path, name: str, shown: str) -> None:
+    x = np.linspace(0.0, 9.0, 10)
+    axes = plot_fit(Line(), x, x, path=tmp_path / "fit.png", x_label=name)
+    assert axes.get_xlabel() == shown
+    assert plot_fit(Line(), np.column_stack([x, x]), x, y_label=name or "x").get_ylabel().startswith("predicted ")
+
+
+def test_names_are_neither_formulas_nor_tex(tmp_path: Path) -> None:
+    """A formula would be typeset: its letters, not its signs. With usetex, which is a user's setting, TeX would run."""
+    import matplotlib
+
+    x = np.linspace(0.0, 9.0, 10)
+    for settings in ({}, {"text.usetex": True}):
+        with matplotlib.rc_context(settings):
+            axes = plot_fit(Line(), x, x, x_label="$x$", y_label="cost_$_per_$_unit")
+            for label in (axes.xaxis.label, axes.yaxis.label):
+                assert not label.get_parse_math()
+                assert not label.get_usetex()
+
+
+def test_a_picture_replaces_the_old_one_whole(tmp_path: Path) -> None:
+    path, x = tmp_path / "fit.png", np.linspace(0.0, 9.0, 10)
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    plot_fit(Line(), x, x, path=path)
+    assert path.read_bytes()[:4] == b"\x89PNG"
+    assert path.stat().st_mode & 0o777 == 0o640
+    with pytest.raises(ValueError, match=r"[Ff]ormat 'nonsense' is not supported"):
+        plot_fit(Line(), x, x, path=tmp_path / "fit.nonsense")
+    assert [p.name for p in tmp_path.iterdir()] == ["fit.png"]

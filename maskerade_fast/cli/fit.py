@@ -15,7 +15,9 @@ import numpy as np
 from .._checks import Array, generator
 from .._text import listed, shortened
 from ..console import Session
+from ..data import RegressionData
 from ..errors import DataError
+from ..foresight import foretold
 from ..heartbeat import heartbeat
 from ..output_files import check_outputs
 from ..table_hints import runs_backwards
@@ -51,6 +53,9 @@ def fit(options: argparse.Namespace, session: Session) -> int:
             say(line)
     say(_taken(selection, train, test, options.split))
 
+    budget = options.budget if options.minutes is None else None
+    if long := foretold(RegressionData(X.numbers[train], y[train], options.trend or "linear"), budget):
+        session.note(long)
     start = time.perf_counter()
     post = _marginalised(X[train], y[train], options, session)
     seconds = time.perf_counter() - start
