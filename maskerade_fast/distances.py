@@ -7,14 +7,15 @@ where its arrays do.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ._checks import Array, float_array, non_negative, positive, seen_by_host
-from .backends import array_namespace, get_backend, on_their_device
-from .gmm import GMMBatch, GMMGradient
+from .backends import array_namespace, get_backend, on_their_device, to_host
+from .gmm import GMMBatch, GMMGradient, segment_sums
 
 __all__ = [
     "Metric",
@@ -27,6 +28,7 @@ __all__ = [
 Scale = float | tuple[float, ...] | None
 
 _LARGEST = 1e150  # the square of a coordinate must not overflow
+_LARGEST_SUM = 1e306  # of products of two masses and a distance: a few of them are added
 
 
 @dataclass(frozen=True)
@@ -235,11 +237,28 @@ def to_atoms(
     if points.size and abs(seen_by_host(points)).max() > _LARGEST:
         name, parameter = next((n, p) for n, p, columns in halves if abs(columns).max() > _LARGEST)
         raise ValueError(f"{name}: some {parameter} exceed {_LARGEST:g} times it")
+    _check_sums(weights, g.offsets, float(abs(seen_by_host(points)).max()) if points.size else 0.0)
     backend = get_backend(g.weights)
     return backend.prepare_atoms(
         g.offsets, weights, points, n_dims if metric.reflect else 0,
         bandwidth=bandwidth, mass_correction=mass_correction, features=features,
     )  # fmt: skip
+
+
+def _check_sums(weights: Array, offsets: Array, farthest: float) -> None:
+    """ValueError where sums of products of weights and distances overflow; trusted batches may have any masses."""
+    most = math.sqrt(_LARGEST_SUM / max(1.0, farthest))
+    with np.errstate(over="ignore"):
+        weights = weights.astype(np.float64, copy=False)
+        if not len(weights) or float(weights.sum()) <= most:
+            return
+        mass = to_host(segment_sums(weights, offsets))
+    if (mass > most).any():
+        b = int(np.argmax(mass > most))
+        raise ValueError(
+            f"weights of mixture {b}: a total of {mass[b]:.3g}, expected at most {most:.3g} beside means and scales up "
+            f"to {farthest:.3g}, as its squared distances would overflow; rescale y"
+        )
 
 
 def in_dtype(values: Array, a: GMMBatch) -> Array:

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import Array, callers_level, check_finite, float_array, is_cupy, one_of, seen_by_host
+from ._checks import Array, callers_level, check_finite, check_size, float_array, is_cupy, one_of, seen_by_host
 from .backends import array_namespace, get_backend, on_their_device, to_host
 from .errors import CollapsedInputsWarning
 from .gmm import GMMBatch
 
-WIDEST = 1e150  # squares of lags must not overflow
 PHASES = ("joint", "per_axis")
 
 
@@ -98,9 +97,7 @@ def points_and_seen(value: Any, name: str, g: GMMBatch, *, allow_empty: bool = F
         raise ValueError(f"{name}: {points.shape[1]} columns (shape {points.shape}), but g.n_dims is {g.n_dims}")
     if len(points) == 0 and not allow_empty:
         raise ValueError(f"{name}: no rows, expected at least one point")
-    largest = float(abs(seen).max()) if points.size else 0.0
-    if largest > WIDEST:
-        raise ValueError(f"{name}: entries up to {largest:g}, expected at most {WIDEST:g}; rescale")
+    check_size(seen, name)
     return points, seen.reshape(points.shape)
 
 
