@@ -153,6 +153,13 @@ def check_finite(array: Any, name: str, *, allow: str = "") -> None:
         raise ValueError(f"{name}[{where}]: {array[index]}, expected a finite number")
 
 
+def check_size(array: Array, name: str, most: float = 1e150) -> None:
+    """ValueError where an entry of a checked array is so large that its square would overflow."""
+    largest = float(abs(seen_by_host(array)).max()) if array.size else 0.0
+    if largest > most:
+        raise ValueError(f"{name}: entries up to {largest:g}, expected at most {most:g}; rescale")
+
+
 def positive(value: Any, name: str) -> float:
     """A finite number > 0 as float."""
     number = real(value, name)

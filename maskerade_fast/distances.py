@@ -7,6 +7,7 @@ where its arrays do.
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._checks import Array, callers_level, float_array, is_cupy, non_negative, positive, seen_by_host
-from .backends import array_namespace, get_backend, on_their_device
+from .backends import array_namespace, get_backend, on_their_device, to_host
 from .errors import UnequalMassWarning
 from .gmm import GMMBatch, GMMGradient
 
@@ -30,6 +31,7 @@ Scale = float | tuple[float, ...] | None
 
 _LARGEST = 1e150  # the square of a coordinate must not overflow
 _EPS32 = 2.0**-23
+_LARGEST_SUM = 1e306  # of products of two masses and a distance: a few of them are added
 
 
 @dataclass(frozen=True)
@@ -299,6 +301,7 @@ def to_atoms(
     if largest > _LARGEST:
         name, parameter = next((n, p) for n, p, columns in halves if abs(columns).max() > _LARGEST)
         raise ValueError(f"{name}: some {parameter} exceed {_LARGEST:g} times it")
+    _check_sums(atoms.masses, greatest, largest)
     return atoms, Masses(least, greatest, (g.offsets,))
 
 
@@ -314,6 +317,17 @@ def _extremes(points: Array, masses: Array) -> tuple[float, float, float]:
             return largest, least, greatest
         points, masses = both[: points.size], both[points.size :]
     return float(abs(points).max()), float(masses.min()), float(masses.max())
+
+
+def _check_sums(masses: Array, greatest: float, farthest: float) -> None:
+    """ValueError where sums of products of weights and distances overflow; trusted batches may have any masses."""
+    most = math.sqrt(_LARGEST_SUM / max(1.0, farthest))
+    if greatest > most:
+        b = int(to_host(masses > most).argmax())
+        raise ValueError(
+            f"weights of mixture {b}: a total of {float(masses[b]):.3g}, expected at most {most:.3g} beside means and "
+            f"scales up to {farthest:.3g}, as its squared distances would overflow; rescale y"
+        )
 
 
 def in_dtype(values: Array, a: GMMBatch) -> Array:

@@ -19,6 +19,9 @@ from .backends import array_namespace, is_cupy, on_their_device, to_device, to_h
 
 Mixture = tuple[Any, Any, Any]
 
+_LARGEST = 1e300  # of any number: small multiples are still finite
+MOST_MASS = 1e150  # its square is finite
+
 
 @dataclass(frozen=True, eq=False)
 class GMMBatch:
@@ -29,16 +32,18 @@ class GMMBatch:
     offsets : array of int64, shape (B + 1,)
         Starts at 0 and increases: every mixture has at least one component. Kept as a NumPy array.
     weights : array, shape (J,)
-        Non-negative, any total mass; units of y squared. ``J = offsets[-1]``.
+        Non-negative, of a total mass up to 1e150; units of y squared. ``J = offsets[-1]``.
     means, scales : array, shape (J, D)
-        Centres and standard deviations of the spectral components, in cycles per unit of x; scales >= 0.
+        Centres and standard deviations of the spectral components, in cycles per unit of x; scales >= 0. No number is
+        beyond 1e300.
     noise_variances : array, shape (B,), optional
         One noise variance a mixture, units of y squared.
 
     Raises
     ------
     ValueError
-        For inconsistent shapes, negative weights, scales or noise, NaN or infinity, naming the mixture.
+        For inconsistent shapes, negative weights, scales or noise, NaN, infinity or numbers so large that squares of
+        masses would overflow, naming the mixture.
     TypeError
         For arrays that are not real numbers, or that live on different devices.
 
@@ -60,7 +65,7 @@ class GMMBatch:
 
     @on_their_device
     def __post_init__(self) -> None:
-        xp = array_namespace(*self._arrays())  # refuses a mixture of devices
+        array_namespace(*self._arrays())  # refuses a mixture of devices
         offsets = _checked_offsets(self.offsets)
         parts = [plain_array(getattr(self, name), name) for name in ("weights", "means", "scales")]
         dtype = np.float32 if all(map(is_float32, parts)) else np.float64
@@ -75,20 +80,23 @@ class GMMBatch:
                     f"{name}: shape {array.shape}, expected {offsets[-1]} components as offsets[-1] says, "
                     "and equal shapes of means and scales"
                 )
-        _check_entries(xp.isfinite(means), means, "means", offsets, "a finite number")
+        limit = np.dtype(dtype).type(min(_LARGEST, float(np.finfo(dtype).max)))
+        _check_entries(abs(means) <= limit, means, "means", offsets, "a finite number")
         for name, array in (("weights", weights), ("scales", scales)):
-            good = (array >= 0) & (array < np.inf)  # False for NaN
+            good = (array >= 0) & (array <= limit)  # False for NaN
             _check_entries(good, array, name, offsets, "a finite number >= 0")
+        _check_mass(weights, offsets)
         noise = self.noise_variances
         if noise is not None:
             noise = float_array(noise, "noise_variances", ndim=1, dtype=dtype, allow="any", own=True)
             if noise.shape != (len(offsets) - 1,):
                 raise ValueError(f"noise_variances: shape {noise.shape}, expected ({len(offsets) - 1},)")
-            bad = ~((noise >= 0) & (noise < np.inf))
+            bad = ~((noise >= 0) & (noise <= limit))
             if bad.any():
                 b = int(bad.argmax())
                 value = to_host(noise[b])[()]
-                raise ValueError(f"noise_variances of mixture {b}: {value}, expected a finite number >= 0")
+                expected = _within("a finite number >= 0", value)
+                raise ValueError(f"noise_variances of mixture {b}: {value}, expected {expected}")
         values = (offsets, weights, means, scales, noise)
         for name, value in zip(self.__dataclass_fields__, values, strict=True):
             object.__setattr__(self, name, value)
@@ -307,6 +315,20 @@ def _checked_offsets(value: Any) -> Array:
     return offsets
 
 
+def _check_mass(weights: Array, offsets: Array) -> None:
+    """ValueError naming the first mixture whose mass is so large that its square overflows."""
+    with np.errstate(over="ignore"):
+        if not len(weights) or float(weights.astype(np.float64, copy=False).sum()) <= MOST_MASS:
+            return
+        mass = to_host(segment_sums(weights.astype(np.float64, copy=False), offsets))
+    if (mass > MOST_MASS).any():
+        b = int(np.argmax(mass > MOST_MASS))
+        raise ValueError(
+            f"weights of mixture {b}: a total of {mass[b]:.3g}, expected at most {MOST_MASS:g}, as squares would "
+            "overflow; rescale y"
+        )
+
+
 def _check_entries(good: Array, array: Array, name: str, offsets: Array, expected: str) -> None:
     """Raise ValueError naming mixture, component and dimension of the first entry that is not `good`."""
     if good.all():
@@ -317,4 +339,9 @@ def _check_entries(good: Array, array: Array, name: str, offsets: Array, expecte
     place = f"mixture {b}, component {where[0] - offsets[b]}"
     if array.ndim > 1 and array.shape[1] > 1:
         place += f", dimension {where[1]}"
-    raise ValueError(f"{name} of {place}: {array[where]}, expected {expected}")
+    raise ValueError(f"{name} of {place}: {array[where]}, expected {_within(expected, array[where])}")
+
+
+def _within(expected: str, value: Any) -> str:
+    """`expected`, with the bound where a `value` is beyond it."""
+    return f"{expected}, up to {_LARGEST:g}" if _LARGEST < abs(value) < np.inf else expected

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._checks import Array, callers_level, check_finite, float_array, is_cupy, one_of, seen_by_host
+from ._checks import Array, callers_level, check_finite, check_size, float_array, is_cupy, one_of, seen_by_host
 from .backends import array_namespace, get_backend, on_their_device, to_host
 from .errors import CollapsedInputsWarning
 from .gmm import GMMBatch
 from .inputs import Inputs
 
-WIDEST = 1e150  # squares of lags must not overflow
 PHASES = ("joint", "per_axis")
 
 
@@ -108,9 +107,7 @@ def checked_points(
     check_finite(seen[:, 0] if seen.shape[1] == 1 else seen, name)
     if len(points) == 0 and not allow_empty:
         raise ValueError(f"{name}: no rows, expected at least one point")
-    largest = float(abs(seen).max()) if points.size else 0.0
-    if largest > WIDEST:
-        raise ValueError(f"{name}: entries up to {largest:g}, expected at most {WIDEST:g}; rescale")
+    check_size(seen, name)
     return Points(points, inputs.origins, seen)
 
 

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import qr
 
-from ._checks import Array, float_array
+from ._checks import Array, check_size, float_array
 from .backends import single_threaded_blas, to_host
 from .gmm import GMMBatch, concat
 from .hyperkernel import PreparedBatch
@@ -81,7 +81,7 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
     nodes : GMMBatch of m >= 1 mixtures
         Where the surrogate's mixtures live.
     node_weights : array, shape (m,)
-        Non-negative; a measure's draws have weights that sum to 1.
+        Non-negative, up to 1e150; a measure's draws have weights that sum to 1.
 
     Notes
     -----
@@ -93,6 +93,7 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
         raise ValueError(f"node_weights: {len(node_weights)} for {len(nodes)} nodes, expected as many, at least 1")
     if not node_weights.any():
         raise ValueError("node_weights: all 0, expected at least one > 0")
+    check_size(node_weights, "node_weights")
     if (node_weights < 0.0).any():
         raise ValueError(f"node_weights[{int(np.argmax(node_weights < 0.0))}]: negative, expected >= 0")
     prepared = surrogate.prepare(nodes)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ._checks import Array, check_finite, float_array, integer, non_negative, one_of, seen_by_host
+from ._checks import Array, check_finite, check_size, float_array, integer, non_negative, one_of, seen_by_host
 from .backends import get_backend, on_their_device
 from .gmm import GMMBatch, GMMGradient
-from .gram import PHASES, WIDEST, Points, checked_noise, checked_points, is_by_point, warn_if_collapsed
+from .gram import PHASES, Points, checked_noise, checked_points, is_by_point, warn_if_collapsed
 from .grid import on_grid
 
 
@@ -156,9 +156,7 @@ def checked_problem(
     check_finite(seen_y, "y")
     if len(y) != len(points.X):
         raise ValueError(f"y: shape {y.shape}, expected ({len(points.X)},), one target for each row of X")
-    largest = float(abs(seen_y).max())
-    if largest > WIDEST:
-        raise ValueError(f"y: entries up to {largest:g}, expected at most {WIDEST:g}; rescale")
+    check_size(seen_y, "y")
     noise = checked_noise(noise_variance, g, len(points.X))
     warn_if_collapsed(points.seen, "X")
     return points, y, noise, limit
@@ -171,7 +169,5 @@ def checked_basis(value: Any, name: str, n_points: int) -> Array:
     check_finite(seen, name)
     if len(basis) != n_points:
         raise ValueError(f"{name}: shape {basis.shape}, expected ({n_points}, q), a row for each point")
-    largest = float(abs(seen).max()) if basis.size else 0.0
-    if largest > WIDEST:
-        raise ValueError(f"{name}: entries up to {largest:g}, expected at most {WIDEST:g}; rescale")
+    check_size(seen, name)
     return basis

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array, generator, integer, is_cupy, positive, real
+from ._checks import Array, check_size, float_array, generator, integer, is_cupy, positive, real
 from .backends import array_namespace, get_backend, on_their_device, single_threaded_blas, to_device_of, to_host
 
 _CLIP = 1e-8  # negative eigenvalues of W taken for rounding, as a fraction of the largest
@@ -70,11 +70,12 @@ class Prediction:
         Raises
         ------
         ValueError
-            If `y` is not (M,), or not finite.
+            If `y` is not (M,), not finite, or beyond 1e150.
         """
         y = float_array(y, "y", ndim=1, dtype=np.float64)
         if y.shape != self.mean.shape:
             raise ValueError(f"y: shape {y.shape}, expected {self.mean.shape}, one value a point")
+        check_size(y, "y")
         xp = array_namespace(self.means)
         log_sum = get_backend(self.means).pair_log_density(self.factor, self.means, self.variances, self._placed(y))
         return self._as_given(log_sum - xp.log(self.total))
@@ -132,6 +133,8 @@ class Prediction:
     def scaled(self, offset: float, scale: float) -> Prediction:
         """The prediction of ``offset + scale * y``, for scale > 0: from standardised units to the user's."""
         offset, scale = real(offset, "offset"), positive(scale, "scale")
+        check_size(np.array([offset]), "offset")
+        check_size(np.array([scale]), "scale")
         dtype = self.mean.dtype
         return Prediction(
             (self.mean * scale + offset).astype(dtype, copy=False),
@@ -194,8 +197,9 @@ def combine_gaussians(pair_weights: Any, means: Any, variances: Any, *, factor: 
     Raises
     ------
     ValueError
-        For shapes that disagree, a variance <= 0, W not symmetric or not positive semi-definite, F F^T other
-        than W, or a mixture that vanishes at a point (``sum_ij W_ij s_ij`` not above its rounding error).
+        For shapes that disagree, means beyond 1e150, a variance <= 0, W not symmetric or not positive
+        semi-definite, F F^T other than W, or a mixture that vanishes at a point (``sum_ij W_ij s_ij`` not above its
+        rounding error).
     TypeError
         For arrays that are not real numbers, or that live on different devices.
 
@@ -204,6 +208,7 @@ def combine_gaussians(pair_weights: Any, means: Any, variances: Any, *, factor: 
     O(h^2 M) time, O(h^2 + h M) memory. Oracle: ``tests/oracle.py::combine_gaussians``.
     """
     means, variances = float_array(means, "means", ndim=2), float_array(variances, "variances", ndim=2)
+    check_size(means, "means")
     xp = array_namespace(means, variances, *_arrays_among(pair_weights, factor))
     weights, factor, kept = _checked_weights(pair_weights, factor)
     _check_shape(means, "means", (len(kept), means.shape[1]))
@@ -256,6 +261,8 @@ def combine_gaussians_joint(
     means = float_array(means, "means", ndim=2)
     covariances = float_array(covariances, "covariances", ndim=3)
     y = float_array(y, "y", ndim=1, dtype=np.float64)
+    check_size(means, "means")
+    check_size(y, "y")
     xp = array_namespace(means, covariances, y, *_arrays_among(pair_weights, factor))
     weights, factor, kept = _checked_weights(pair_weights, factor)
     n = len(y)

@@ -308,7 +308,8 @@ class Prior:
         density += segment_sums(special.xlogy(a - 1.0, unit), mixtures.offsets)
 
         means, scales = mixtures.means, mixtures.scales
-        by_axis = -0.5 * (means / self.mean_sd) ** 2 - np.log(self.mean_sd) - 0.5 * math.log(2.0 * math.pi)
+        with np.errstate(over="ignore"):  # minus infinity is the density far off
+            by_axis = -0.5 * (means / self.mean_sd) ** 2 - np.log(self.mean_sd) - 0.5 * math.log(2.0 * math.pi)
         if self.fold:
             by_axis += math.log(2.0)
             inside &= segment_sums((means < 0.0).sum(axis=1), mixtures.offsets) == 0
