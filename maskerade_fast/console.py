@@ -101,7 +101,6 @@ class Session:
         self._working = False
 
     def _interrupted(self) -> int:
-        self._finish()
         _say_line(f"{self.program}: interrupted {self.stage}")
         return INTERRUPTED
 
@@ -134,12 +133,15 @@ def run(work: Callable[[Session], int]) -> int:
             except SystemExit as error:
                 session._finish()
                 stop, status = error, _code(error)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
+                session._finish()
+                _show_traceback(error)
                 status = session._interrupted()
             except Exception as error:
                 session._finish()
                 # an interrupt within an import leaves modules half made, and some libraries turn it into other errors
                 lost = session.interrupted and not _is_the_users(error)
+                _show_traceback(error)
                 status = session._interrupted() if lost else _explained(session.program, error)
             else:
                 if session.interrupted and status == 0:
@@ -174,8 +176,6 @@ def _code(error: SystemExit) -> int:
 
 def _explained(program: str, error: Exception) -> int:
     """Say one line about an error; returns the exit status."""
-    if os.environ.get("MASKERADE_DEBUG", "") not in ("", "0"):
-        traceback.print_exception(error, file=sys.stderr)
     if _is_the_users(error):
         _say_line(f"{program}: {_message(error)}")
         return BAD_INPUT
@@ -187,6 +187,11 @@ def _explained(program: str, error: Exception) -> int:
         else f"{program}: internal error: {kind} {report}"
     )
     return FAULT
+
+
+def _show_traceback(error: BaseException) -> None:
+    if os.environ.get("MASKERADE_DEBUG", "") not in ("", "0"):
+        traceback.print_exception(error, file=sys.stderr)
 
 
 def _is_the_users(error: Exception) -> bool:

@@ -19,6 +19,7 @@ import pytest
 
 from maskerade_fast import BackendUnavailableError, DataError, console, output_files
 from maskerade_fast._checks import positive
+from maskerade_fast._start import is_command
 from maskerade_fast.cli import main
 from maskerade_fast.console import Session, run
 from maskerade_fast.heartbeat import heartbeat, ticking
@@ -326,6 +327,27 @@ def test_an_interrupt_while_modules_load(command: list[str], wait: float, tmp_pa
     started.send_signal(signal.SIGINT)
     _, err = started.communicate(timeout=20)
     assert (started.returncode, err) == (130, b"maskerade-fast: interrupted before there was a result\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "orig_argv", "command"),
+    [
+        (["/bin/maskerade-fast", "fit"], ["python", "/bin/maskerade-fast", "fit"], True),
+        (["-m", "fit", "d.csv"], ["python", "-X", "dev", "-m", "maskerade_fast", "fit", "d.csv"], True),
+        (["-m"], ["python", "-mmaskerade_fast"], True),
+        (["-m", "maskerade_fast"], ["python", "-m", "pytest", "maskerade_fast"], False),
+        (["/bin/maskerade-fast", "fit"], ["python", "-c", "from multiprocessing.spawn import spawn_main"], False),
+        (["mine.py"], ["python", "mine.py"], False),
+        ([""], ["python"], False),
+        ([], [], False),
+    ],
+)
+def test_the_command_knows_itself(
+    monkeypatch: pytest.MonkeyPatch, argv: list[str], orig_argv: list[str], command: bool
+) -> None:
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(sys, "orig_argv", orig_argv)
+    assert is_command() == command
 
 
 def test_an_import_as_a_library_changes_no_handlers() -> None:
