@@ -23,6 +23,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TextIO, cast
 
 from ._start import AS_COMMAND, INTERRUPTED, interrupt_signals, occupy_closed_streams
@@ -43,6 +44,9 @@ USERS_ARGUMENTS = frozenset(
 )
 _PACKAGE = __name__.partition(".")[0]
 _PAUSE = 0.5  # seconds after an interrupt in which another does not raise: temporary files are removed then
+
+_INSISTENT = 4  # interrupts, of which the last one no longer waits for a module to load
+_ALARM = getattr(signal, "SIGALRM", None)
 
 
 class Session:
@@ -90,8 +94,11 @@ class Session:
         stream = sys.stdout if isinstance(sys.stdout, Stream) else Stream(sys.stdout)
         return cast(TextIO, Utf8(stream))
 
-    def _interrupt(self, *_: Any) -> None:
-        self.interrupts += 1
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.interrupts += number != _ALARM
+        if self._working and self.interrupts < _INSISTENT and _ALARM is not None and _is_importing(frame):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)  # comes back when the module may be whole
+            return
         now = time.monotonic()
         if self._working and now - self._raised >= _PAUSE:
             self._raised = now
@@ -228,11 +235,24 @@ def _signals(session: Session) -> Iterator[None]:
         yield
         return
     before = {number: signal.signal(number, session._interrupt) for number in interrupt_signals()}
+    alarm = None if _ALARM is None else signal.signal(_ALARM, session._interrupt)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_IGN if AS_COMMAND else handler)
+        if _ALARM is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(_ALARM, alarm)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being loaded: one half made, kept by Python, would fail or crash when it is used later."""
+    while frame is not None and frame.f_code is not run.__code__:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

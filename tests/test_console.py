@@ -282,6 +282,29 @@ def test_an_interrupt_that_gets_lost(capsys: pytest.CaptureFixture[str]) -> None
     assert said(capsys, half_imported) == (130, "", "maskerade-fast: interrupted before there was a result\n")
 
 
+@posix
+@pytest.mark.parametrize("count", [1, 4])
+def test_modules_are_loaded_whole_before_an_interrupt(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Python keeps C extensions that an interrupt has left half made, and they crash later; who insists gets out."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "module_of_this_test", raising=False)
+    code = f"import signal\nfor _ in range({count}): signal.raise_signal(2)\nwhole = True\n"
+    (tmp_path / "module_of_this_test.py").write_text(code)
+
+    def work(_: Session) -> int:
+        import module_of_this_test  # type: ignore[import-not-found]  # noqa: F401
+
+        time.sleep(20.0)
+        return 0
+
+    started = time.monotonic()
+    assert said(capsys, work)[0] == 130
+    assert time.monotonic() - started < 15.0
+    assert hasattr(sys.modules.get("module_of_this_test"), "whole") == (count == 1)
+
+
 def test_a_fit_is_ended_by_its_heartbeat() -> None:
     row = SimpleNamespace(evaluations=1, log_evidence=0.0, log_evidence_sd=1.0)
     session = Session()
