@@ -40,10 +40,13 @@ def occupy_closed_streams() -> None:
 
 def is_command() -> bool:
     """Whether this process is ``maskerade-fast`` or ``python -m maskerade_fast``."""
-    program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
-    if program == "-m":  # while Python looks for the module to run
-        return any(argument.removeprefix("-m") == "maskerade_fast" for argument in sys.orig_argv)
-    return program.removesuffix(".exe").removesuffix("-script.py") == "maskerade-fast"
+    arguments: list[str] = getattr(sys, "argv", None) or [""]
+    if arguments[0] == "-m":  # while Python looks for the module to run, which stands before its arguments
+        module = "".join(sys.orig_argv[-len(arguments) :][:1]).removeprefix("-m")
+        return bool(module.partition(".")[0] == "maskerade_fast")
+    if arguments[0] not in sys.orig_argv:  # a worker process has the arguments of its parent
+        return False
+    return os.path.basename(arguments[0]).removesuffix(".exe").removesuffix("-script.py") == "maskerade-fast"
 
 
 def _end(*_: Any) -> None:

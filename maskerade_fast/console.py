@@ -23,6 +23,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TextIO, cast
 
 from ._start import AS_COMMAND, INTERRUPTED, interrupt_signals, occupy_closed_streams
@@ -43,6 +44,9 @@ USERS_ARGUMENTS = frozenset(
 )
 _PACKAGE = __name__.partition(".")[0]
 _PAUSE = 0.5  # seconds after an interrupt in which another does not raise: temporary files are removed then
+
+_INSISTENT = 4  # interrupts, of which the last one no longer waits for a module to load
+_ALARM = getattr(signal, "SIGALRM", None)
 
 
 class Session:
@@ -90,8 +94,11 @@ class Session:
         stream = sys.stdout if isinstance(sys.stdout, Stream) else Stream(sys.stdout)
         return cast(TextIO, Utf8(stream))
 
-    def _interrupt(self, *_: Any) -> None:
-        self.interrupts += 1
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.interrupts += number != _ALARM
+        if self._working and self.interrupts < _INSISTENT and _ALARM is not None and _is_importing(frame):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)  # comes back when the module may be whole
+            return
         now = time.monotonic()
         if self._working and now - self._raised >= _PAUSE:
             self._raised = now
@@ -101,7 +108,6 @@ class Session:
         self._working = False
 
     def _interrupted(self) -> int:
-        self._finish()
         _say_line(f"{self.program}: interrupted {self.stage}")
         return INTERRUPTED
 
@@ -134,12 +140,15 @@ def run(work: Callable[[Session], int]) -> int:
             except SystemExit as error:
                 session._finish()
                 stop, status = error, _code(error)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
+                session._finish()
+                _show_traceback(error)
                 status = session._interrupted()
             except Exception as error:
                 session._finish()
                 # an interrupt within an import leaves modules half made, and some libraries turn it into other errors
                 lost = session.interrupted and not _is_the_users(error)
+                _show_traceback(error)
                 status = session._interrupted() if lost else _explained(session.program, error)
             else:
                 if session.interrupted and status == 0:
@@ -174,8 +183,6 @@ def _code(error: SystemExit) -> int:
 
 def _explained(program: str, error: Exception) -> int:
     """Say one line about an error; returns the exit status."""
-    if os.environ.get("MASKERADE_DEBUG", "") not in ("", "0"):
-        traceback.print_exception(error, file=sys.stderr)
     if _is_the_users(error):
         _say_line(f"{program}: {_message(error)}")
         return BAD_INPUT
@@ -187,6 +194,11 @@ def _explained(program: str, error: Exception) -> int:
         else f"{program}: internal error: {kind} {report}"
     )
     return FAULT
+
+
+def _show_traceback(error: BaseException) -> None:
+    if os.environ.get("MASKERADE_DEBUG", "") not in ("", "0"):
+        traceback.print_exception(error, file=sys.stderr)
 
 
 def _is_the_users(error: Exception) -> bool:
@@ -223,11 +235,24 @@ def _signals(session: Session) -> Iterator[None]:
         yield
         return
     before = {number: signal.signal(number, session._interrupt) for number in interrupt_signals()}
+    alarm = None if _ALARM is None else signal.signal(_ALARM, session._interrupt)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_IGN if AS_COMMAND else handler)
+        if _ALARM is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(_ALARM, alarm)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being loaded: one half made, kept by Python, would fail or crash when it is used later."""
+    while frame is not None and frame.f_code is not run.__code__:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

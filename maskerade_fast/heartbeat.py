@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+_PATIENCE = 2.0  # seconds for an action to end; a terminal may hold it up
+
 
 class _Row(Protocol):
     """What a heartbeat shows of a `HistoryRow`."""
@@ -76,4 +78,4 @@ def ticking(action: Callable[[], Any], every: float) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join()
+        thread.join(_PATIENCE)

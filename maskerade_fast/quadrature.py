@@ -5,6 +5,7 @@ The loop knows a reference measure q and values of f = likelihood * prior / q. I
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -193,7 +194,8 @@ def marginalise(
                 for row in sampling.steps(limits, acquisition):
                     if not _report(row, bar, callback):
                         break
-            except KeyboardInterrupt:
+                return sampling.posterior(standardiser, prior.max_components)
+            except KeyboardInterrupt:  # in the posterior too, which takes some seconds: it is begun anew
                 if sampling.state is None:
                     raise
                 sampling.interrupted = True
@@ -205,6 +207,8 @@ def marginalise(
                 run.evaluate(mixtures)
                 if run.state is not None and not _report(run.known.history[-1], bar, callback):
                     break
+            if run.state is not None:
+                return run.posterior(standardiser, prior.max_components)
         except KeyboardInterrupt:
             if run.state is None:
                 raise
@@ -424,8 +428,13 @@ def default_metric(prior: Prior) -> Metric:
 def _progress_bar(show: bool, limits: Limits) -> Iterator[Any]:
     from tqdm import tqdm
 
-    bar = tqdm(total=limits.budget, unit="likelihood", disable=not show, file=Stream(sys.stderr))
-    with bar, ticking(bar.refresh, every=1.0) if show else nullcontext():  # its clock goes on within a long batch
+    class Bar(tqdm):  # type: ignore[misc]
+        monitor_interval = 0  # no thread of tqdm's own
+
+    # Drawn by a thread alone: its clock goes on within a long batch, and Ctrl-C in the run cannot strike while it is
+    # drawn, which would leave tqdm's lock locked
+    bar = Bar(total=limits.budget, unit="likelihood", disable=not show, file=Stream(sys.stderr), miniters=math.inf)
+    with bar, ticking(bar.refresh, every=0.5) if show else nullcontext():
         yield bar
 
 

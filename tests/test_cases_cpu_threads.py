@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +226,40 @@ def test_threads_stop_for_an_exception_in_one_of_them() -> None:
     with pytest.raises(ZeroDivisionError, match="3"):
         _parallel.parallel_for(kernel, 10_000, 1, threads=2)
     assert len(calls) < 10_000
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_interrupt_outlasts_the_helpers(count: int) -> None:
+    """Else they would be in BLAS while the caller changes its number of threads, which crashes OpenBLAS."""
+    both, ended = threading.Barrier(2), threading.Event()
+
+    def kernel(start: int, stop: int) -> None:
+        both.wait(20.0)  # a block to each thread
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.6)
+            ended.set()
+
+    timers = [threading.Timer(0.15 * (k + 1), os.kill, (os.getpid(), signal.SIGINT)) for k in range(count)]
+    for timer in timers:
+        timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        _parallel.parallel_for(kernel, 2, 1, threads=2)
+    assert ended.is_set()
+
+
+def test_a_helper_that_begins_after_a_failure_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose future is lost too, as by an interrupt right after it was handed over."""
+    begun = []
+
+    class Late:
+        def submit(self, work: Any) -> None:
+            begun.append(work)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(_parallel, "_executor", lambda _: Late())
+    kernels: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        _parallel.parallel_for(lambda start, stop: kernels.append(start), 4, 1, threads=2)
+    begun[0]()
+    assert kernels == []

@@ -19,6 +19,7 @@ import pytest
 
 from maskerade_fast import BackendUnavailableError, DataError, console, output_files
 from maskerade_fast._checks import positive
+from maskerade_fast._start import is_command
 from maskerade_fast.cli import main
 from maskerade_fast.console import Session, run
 from maskerade_fast.heartbeat import heartbeat, ticking
@@ -281,6 +282,29 @@ def test_an_interrupt_that_gets_lost(capsys: pytest.CaptureFixture[str]) -> None
     assert said(capsys, half_imported) == (130, "", "maskerade-fast: interrupted before there was a result\n")
 
 
+@posix
+@pytest.mark.parametrize("count", [1, 4])
+def test_modules_are_loaded_whole_before_an_interrupt(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Python keeps C extensions that an interrupt has left half made, and they crash later; who insists gets out."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "module_of_this_test", raising=False)
+    code = f"import signal\nfor _ in range({count}): signal.raise_signal(2)\nwhole = True\n"
+    (tmp_path / "module_of_this_test.py").write_text(code)
+
+    def work(_: Session) -> int:
+        import module_of_this_test  # type: ignore[import-not-found]  # noqa: F401
+
+        time.sleep(20.0)
+        return 0
+
+    started = time.monotonic()
+    assert said(capsys, work)[0] == 130
+    assert time.monotonic() - started < 15.0
+    assert hasattr(sys.modules.get("module_of_this_test"), "whole") == (count == 1)
+
+
 def test_a_fit_is_ended_by_its_heartbeat() -> None:
     row = SimpleNamespace(evaluations=1, log_evidence=0.0, log_evidence_sd=1.0)
     session = Session()
@@ -326,6 +350,27 @@ def test_an_interrupt_while_modules_load(command: list[str], wait: float, tmp_pa
     started.send_signal(signal.SIGINT)
     _, err = started.communicate(timeout=20)
     assert (started.returncode, err) == (130, b"maskerade-fast: interrupted before there was a result\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "orig_argv", "command"),
+    [
+        (["/bin/maskerade-fast", "fit"], ["python", "/bin/maskerade-fast", "fit"], True),
+        (["-m", "fit", "d.csv"], ["python", "-X", "dev", "-m", "maskerade_fast", "fit", "d.csv"], True),
+        (["-m"], ["python", "-mmaskerade_fast"], True),
+        (["-m", "maskerade_fast"], ["python", "-m", "pytest", "maskerade_fast"], False),
+        (["/bin/maskerade-fast", "fit"], ["python", "-c", "from multiprocessing.spawn import spawn_main"], False),
+        (["mine.py"], ["python", "mine.py"], False),
+        ([""], ["python"], False),
+        ([], [], False),
+    ],
+)
+def test_the_command_knows_itself(
+    monkeypatch: pytest.MonkeyPatch, argv: list[str], orig_argv: list[str], command: bool
+) -> None:
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(sys, "orig_argv", orig_argv)
+    assert is_command() == command
 
 
 def test_an_import_as_a_library_changes_no_handlers() -> None:

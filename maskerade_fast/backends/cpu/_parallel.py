@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
@@ -42,6 +43,7 @@ def parallel_for(kernel: Callable[[int, int], Any], n_items: int, block: int, *,
     workers = min(threads or n_threads(), len(starts))
     counter = itertools.count()
     failed = threading.Event()
+    lock, at_work = threading.Lock(), [0]  # helpers that have begun and not ended
 
     def work() -> None:
         try:
@@ -51,13 +53,44 @@ def parallel_for(kernel: Callable[[int, int], Any], n_items: int, block: int, *,
             failed.set()
             raise
 
-    helpers = [_executor(workers - 1).submit(work) for _ in range(workers - 1)]
+    def help_along() -> None:
+        with lock:
+            if failed.is_set():
+                return
+            at_work[0] += 1
+        try:
+            work()
+        finally:
+            with lock:
+                at_work[0] -= 1
+
+    helpers = []
     try:
+        for _ in range(workers - 1):
+            helpers.append(_executor(workers - 1).submit(help_along))
         work()
-    finally:
         wait(helpers)
+    except BaseException:
+        failed.set()
+        _outlast(lock, at_work)
+        raise
     for helper in helpers:
         helper.result()
+
+
+def _outlast(lock: threading.Lock, at_work: list[int]) -> None:
+    """Wait until no helper is at work, whatever interrupts come meanwhile.
+
+    The caller gives BLAS its threads back next; OpenBLAS crashes if another thread is in it then.
+    """
+    while True:
+        try:
+            with lock:
+                if not at_work[0]:
+                    return
+            time.sleep(1e-3)
+        except KeyboardInterrupt:
+            pass
 
 
 def _executor(size: int) -> ThreadPoolExecutor:
