@@ -22,7 +22,8 @@ def pair(what: str, value: float) -> mf.GMMBatch:
     """Two mixtures, one of which has `value` for its weights, means, scales or noise."""
     numbers = {"weights": 1.0, "means": 1.0, "scales": 1.0, "noise": 0.1, what: value}
     one = ([0.5 * numbers["weights"]] * 2, [numbers["means"], 1.5], [numbers["scales"], 0.5])
-    return mf.GMMBatch.from_list([one, ([0.5], [0.3], [0.2])], [numbers["noise"], 0.1])
+    other = ([numbers["weights"]], [0.3], [0.2])  # of the same mass
+    return mf.GMMBatch.from_list([one, other], [numbers["noise"], 0.1])
 
 
 METRIC = mf.Metric(mass_weight=1.0, noise_weight=1.0)
@@ -36,7 +37,10 @@ OPERATIONS: dict[str, Callable[[mf.GMMBatch], Any]] = {
     "energy": lambda g: (mf.energy_distance(g), mf.energy_distance(g, g), mf.energy_distance_vjp(g, g, ONES)),
     "corrected": lambda g: mf.energy_distance(g, metric=mf.Metric(mass_correction=True)),
     "mmd": lambda g: (mf.gaussian_mmd2(g, g, bandwidth=1.0), mf.gaussian_mmd2_vjp(g, g, ONES, bandwidth=1.0)),
-    "kernel": lambda g: (mf.hyperkernel(g, metric=METRIC, **KERNEL), mf.hyperkernel_vjp(g, g, ONES, **KERNEL)),
+    "kernel": lambda g: (
+        mf.hyperkernel(g, metric=METRIC, **KERNEL),
+        mf.hyperkernel_vjp(g, g, ONES, metric=METRIC, **KERNEL),
+    ),
     "surrogate": lambda g: mf.Surrogate.fit(g, [-1.0, -2.0], metric=METRIC).mean(g),
     "prior": lambda g: np.exp(PRIOR.log_density(g)),
     "latent": lambda g: PRIOR.latent_map.inverse(g).values,
