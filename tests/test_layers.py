@@ -16,7 +16,7 @@ ROWS: list[list[str]] = [
     ["errors", "_checks", "_memory", "_version"],
     ["backends._blas", "backends._lags", "backends", "backends.cpu.", "backends.gpu."],
     ["gmm", "grid", "trend", "data", "sticks", "latent", "prior", "student", "relabelling", "measure", "warping"],
-    ["optimize", "archive", "distances", "hyperkernel", "gram", "likelihood", "gp", "frames", "checkpoint"],
+    ["optimize", "archive", "masses", "distances", "hyperkernel", "gram", "likelihood", "gp", "frames", "checkpoint"],
     ["surrogate", "integrals", "acquisition", "target", "starts", "modes", "proposals", "importance", "prediction"],
     ["spectra", "calibration", "saved", "posterior", "sampling", "quadrature", "io", "plotting", "cli"],
     ["__init__", "__main__"],
