@@ -8,16 +8,15 @@ where its arrays do.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ._checks import Array, callers_level, float_array, is_cupy, non_negative, positive, seen_by_host
+from ._checks import Array, float_array, is_cupy, non_negative, positive, seen_by_host
 from .backends import array_namespace, get_backend, on_their_device, to_host
-from .errors import UnequalMassWarning
 from .gmm import GMMBatch, GMMGradient
+from .masses import Masses
 
 __all__ = [
     "Metric",
@@ -30,7 +29,6 @@ __all__ = [
 Scale = float | tuple[float, ...] | None
 
 _LARGEST = 1e150  # the square of a coordinate must not overflow
-_EPS32 = 2.0**-23
 _LARGEST_SUM = 1e306  # of products of two masses and a distance: a few of them are added
 
 
@@ -186,43 +184,11 @@ def gaussian_mmd2_vjp(
     return _vjp(a, b, cotangent, metric, lambda batches: _gaussian_atoms(batches, metric, bandwidth))
 
 
-class Masses(NamedTuple):
-    """Least and greatest total mass of the mixtures of some batches."""
-
-    least: float
-    greatest: float
-    offsets: tuple[Array, ...]  # of the batches
-
-    def joined(self, other: Masses) -> Masses:
-        least, greatest = min(self.least, other.least), max(self.greatest, other.greatest)
-        return Masses(least, greatest, self.offsets + other.offsets)
-
-    @property
-    def differ(self) -> bool:
-        """Whether they are apart by more than sums and quotients in float32, which the user may have taken, round.
-
-        For n components in the largest mixture that is 2 (n + 4) eps, relative to the greatest mass.
-        """
-        gap, unit = self.greatest - self.least, 2.0 * _EPS32 * self.greatest
-        return gap > 5.0 * unit and gap > unit * (4 + max(int(np.diff(o).max(initial=0)) for o in self.offsets))
-
-    def __str__(self) -> str:
-        return (
-            f"weights: total masses of the mixtures from {self.least:.9g} to {self.greatest:.9g}, expected equal ones"
-        )
-
-
 def _energy_atoms(batches: tuple[GMMBatch, ...], metric: Metric) -> list[Any]:
     """The atoms of one or two batches; warns where their masses are unequal and not corrected for."""
     atoms, masses = zip(*(to_atoms(g, metric, g.weights, metric.mass_correction) for g in batches), strict=True)
-    together = masses[0].joined(masses[-1])
-    if together.differ and not metric.mass_correction:
-        warnings.warn(
-            f"{together}: their energy distance can be 0 between different mixtures; pass "
-            "metric=Metric(mass_correction=True)",
-            UnequalMassWarning,
-            stacklevel=callers_level(),
-        )
+    if not metric.mass_correction:
+        masses[0].joined(masses[-1]).warn_if_unequal()
     return list(atoms)
 
 

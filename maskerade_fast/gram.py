@@ -62,8 +62,8 @@ def gram(
 
     Notes
     -----
-    O(B N M n D) time. Depends on differences of inputs only: inputs shifted without rounding give the same
-    bits.
+    O(B N M n D) time. Depends on differences of inputs only: inputs shifted without rounding give the same bits, and
+    rows in another order the permuted matrix to the bit.
     Oracle: ``tests/oracle.py::gram``.
     """
     X, origins, seen = checked_points(X, "X", g)

@@ -15,7 +15,6 @@ import numpy as np
 from ._checks import Array, float_array, one_of, positive
 from .backends import array_namespace, get_backend, on_their_device
 from .distances import (
-    Masses,
     Metric,
     check_batch,
     check_pair,
@@ -28,6 +27,7 @@ from .distances import (
     to_atoms,
 )
 from .gmm import GMMBatch, GMMGradient, segment_sums
+from .masses import Masses, positive_masses
 
 __all__ = [
     "PreparedBatch",
@@ -83,12 +83,13 @@ def prepare(g: GMMBatch | PreparedBatch, *, metric: Metric | None = None) -> Pre
         log_noise = _log_noise(g)
         features.append(metric.noise_weight * log_noise)
     if metric.mass_weight > 0.0:
-        mass = _positive_mass(g)
+        mass = positive_masses(g)
         features.append(metric.mass_weight * xp.log(mass))
         weights = weights.astype(np.float64) / mass[g.owner]
     stacked = xp.stack(features, axis=1) if features else None
     atoms, masses = to_atoms(g, metric, weights, metric.mass_correction, features=stacked)
-    _check_masses(masses, metric)
+    if not metric.mass_correction:  # with a mass weight all are 1
+        masses.check_equal()
     return PreparedBatch(g, metric, atoms, log_noise, mass, masses)
 
 
@@ -305,15 +306,9 @@ def _prepare_pair(
     batches = [g.batch if isinstance(g, PreparedBatch) else g for g in (a, b) if g is not None]
     check_pair(*batches)
     first, second = prepare(a, metric=metric), None if b is None else prepare(b, metric=metric)
-    if second is not None:
-        _check_masses(first.masses.joined(second.masses), first.metric)
+    if second is not None and not first.metric.mass_correction:
+        first.masses.joined(second.masses).check_equal()
     return first, second
-
-
-def _check_masses(masses: Masses, metric: Metric) -> None:
-    """Refuse unequal masses where the metric does not see to them: the kernel would not be positive definite."""
-    if not metric.mass_correction and masses.differ:  # with a mass weight all are 1
-        raise ValueError(f"{masses}; pass metric=Metric(mass_weight=...), or Metric(mass_correction=True)")
 
 
 def _distance_vjp(a: PreparedBatch, b: PreparedBatch | None, cotangent: Array, distance: Array) -> GMMGradient:
@@ -350,14 +345,6 @@ def _log_noise(g: GMMBatch) -> Array:
         raise ValueError(f"noise_variances of mixture {b}: {value}, expected > 0 where metric.noise_weight > 0")
     log_noise: Array = array_namespace(noise).log(noise.astype(np.float64))
     return log_noise
-
-
-def _positive_mass(g: GMMBatch) -> Array:
-    mass = segment_sums(g.weights.astype(np.float64), g.offsets)
-    if not (mass > 0).all():
-        b = int((mass > 0).argmin())
-        raise ValueError(f"weights of mixture {b}: total {float(mass[b])}, expected > 0 where metric.mass_weight > 0")
-    return mass
 
 
 def _parameters(outputscale: float, lengthscale: float, power: int) -> dict[str, Any]:

@@ -261,6 +261,25 @@ def test_c47_features_keep_their_gradient_where_the_distance_is_clamped(power: i
     assert (gradient.noise_variance != 0.0).all()
 
 
+@pytest.mark.parametrize("seen_bytes", [2**20, 0])
+def test_c47_masses_on_a_card_take_no_wait_of_their_own(
+    emulated: Any, monkeypatch: pytest.MonkeyPatch, seen_bytes: int
+) -> None:
+    """They come with the largest coordinate, whether the arrays are small enough to be copied or not."""
+    monkeypatch.setattr("maskerade_fast._checks._SEEN_BYTES", seen_bytes)
+    g = unequal().to("gpu")
+    before = emulated.state.synchronised
+    with pytest.warns(UnequalMassWarning, match="from 1 to 20"):
+        energy_distance(g)
+    assert emulated.state.synchronised == before + 1
+    with pytest.raises(ValueError, match="from 1 to 20"):
+        prepare(g)
+    prepare(g[[0, 3]])
+    far = GMMBatch.from_list([([1.0], [1e200], [1.0])]).to("gpu")
+    with pytest.raises(ValueError, match="frequency_scale: some means exceed"):
+        prepare(far)
+
+
 @pytest.mark.usefixtures("backend")
 def test_every_backend(rng: np.random.Generator) -> None:
     dtype = np.dtype(np.float64)

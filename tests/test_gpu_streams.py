@@ -55,7 +55,7 @@ def test_doors_launch_on_the_callers_stream(
     g = g.to("gpu")
     x, y = (backends.to_device(a, "gpu") for a in (X, Y))
     with stream:
-        distance = mf.energy_distance(g, g)
+        distance = mf.energy_distance(g, g, metric=mf.Metric(mass_correction=True))
         mf.gram(g, x)
         for structure in ("dense", "toeplitz"):
             mf.log_likelihood(g, x, y, 0.1, grad=True, structure=structure)

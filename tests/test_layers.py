@@ -30,7 +30,7 @@ ROWS: list[list[str]] = [
         "measure",
         "warping",
     ],
-    ["optimize", "archive", "distances", "hyperkernel", "gram", "likelihood", "gp", "frames", "checkpoint"],
+    ["optimize", "archive", "masses", "distances", "hyperkernel", "gram", "likelihood", "gp", "frames", "checkpoint"],
     ["table_cells", "table_origins", "table_hints", "table_text", "tables"],
     ["surrogate", "integrals", "acquisition", "target", "starts", "modes", "proposals", "importance", "prediction"],
     [
@@ -42,7 +42,6 @@ ROWS: list[list[str]] = [
         "sampling",
         "quadrature",
         "plotting",
-        "predictions_csv",
     ],
     [
         "predictions_csv",

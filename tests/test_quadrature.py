@@ -403,9 +403,11 @@ for acquisition in ("information", "uncertainty"):
 prediction = post.predict(np.float32(X))
 prediction.sample(3), prediction.sample(300), prediction.cdf(y), prediction.log_density(y), prediction.quantile([0.1])
 post.joint_log_density(X, y), post.kernel(X), post.spectral_density(y)
-g, options = post.mixtures, {"outputscale": 1.0, "lengthscale": 1.0}
-E, K = mf.energy_distance(g), mf.hyperkernel(g, **options)
-mf.energy_distance_vjp(g, g, E), mf.gaussian_mmd2(g, bandwidth=1.0), mf.gaussian_mmd2_vjp(g, g, E, bandwidth=1.0)
+metric = mf.Metric(mass_correction=True)
+g, options = post.mixtures, {"outputscale": 1.0, "lengthscale": 1.0, "metric": metric}
+E, K = mf.energy_distance(g, metric=metric), mf.hyperkernel(g, **options)
+mf.energy_distance_vjp(g, g, E, metric=metric)
+mf.gaussian_mmd2(g, bandwidth=1.0), mf.gaussian_mmd2_vjp(g, g, E, bandwidth=1.0)
 mf.hyperkernel_vjp(g, None, K, **options), mf.hyperkernel_matvec(g, g, K, **options)
 for phase in ("joint", "per_axis"):
     mf.gram(g, X, phase=phase), mf.gram(g, X, X[:3], phase=phase)
