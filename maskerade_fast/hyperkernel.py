@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from ._checks import Array, float_array, one_of, positive
+from ._containers import short_repr
 from .backends import array_namespace, get_backend, on_their_device
 from .distances import (
     Metric,
@@ -52,6 +53,8 @@ class PreparedBatch:
     atoms: Any  # of the backend: energy distance with every term of the metric
     log_noise: Array | None  # (B,), and the next, where the metric has a term for them
     mass: Array | None
+
+    __repr__ = short_repr
 
     def __len__(self) -> int:
         return len(self.batch)

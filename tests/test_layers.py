@@ -13,12 +13,13 @@ PACKAGE = Path(__file__).parents[1] / ROOT
 # Bottom to top; within a row left to right (gmm first: the Standardiser of data maps
 # mixtures between units). A name ending in "." stands for every module of that package.
 ROWS: list[list[str]] = [
-    ["errors", "_checks", "_memory", "_version"],
+    ["errors", "_checks", "_containers", "_memory", "_version"],
     ["backends._blas", "backends._lags", "backends", "backends.cpu.", "backends.gpu."],
     ["gmm", "grid", "trend", "data", "sticks", "latent", "prior", "student", "relabelling", "measure", "warping"],
     ["optimize", "archive", "distances", "hyperkernel", "gram", "likelihood", "gp", "frames", "checkpoint"],
+    ["foresight", "saved_checks"],
     ["surrogate", "integrals", "acquisition", "target", "starts", "modes", "proposals", "importance", "prediction"],
-    ["foresight", "spectra", "calibration", "saved", "posterior", "sampling", "quadrature", "io", "plotting", "cli"],
+    ["spectra", "calibration", "saved", "posterior", "limits", "sampling", "quadrature", "io", "plotting", "cli"],
     ["__init__", "__main__"],
 ]
 HOME = {

@@ -51,7 +51,7 @@ ARRAYS: list[tuple[str, Any, float, str]] = [  # part, entry, number, words
     ("node_probabilities", 2, 0.0, "the sum of node_probabilities: 0.8"),
     ("pair_weights", (0, 0), NAN, "pair_weights[(0, 0)]: nan"),
     ("pair_weights", (0, 1), 0.2, "pair_weights less its transpose: 0.2"),
-    ("pair_weights", (0, 0), -0.5, "the sum of pair_weights: 0.0"),
+    ("pair_weights", (0, 0), -0.25, "the sum of pair_weights: 0.2"),
     ("pair_weights", (0, 0), 1e200, "pair_weights: entries up to 1e+200"),
     ("factor", (0, 0), INF, "factor[(0, 0)]: inf"),
     ("factor", (1, 1), 0.1, "factor: F F^T less pair_weights"),
@@ -137,8 +137,10 @@ def test_what_passes_predicts_without_a_warning(tmp_path: Path) -> None:
                     warnings.simplefilter("error")
                     try:
                         prediction = post.predict([1.5, 2.5])
-                        assert not np.isnan(prediction.quantile(0.3)).any()
                     except ValueError as error:  # numbers at the edge of the range may be refused later, in words
-                        assert "expected" in str(error), error
+                        if "expected" in str(error):
+                            continue
+                        raise
+                    assert not np.isnan(prediction.quantile(0.3)).any()
     assert passed > 100
     assert refused > 500
