@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -77,17 +76,6 @@ def float_array(
             check_finite(seen_by_host(array), name, allow=allow)
     checked: Array = array
     return checked
-
-
-def own_arrays(container: Any) -> None:
-    """Replace the arrays among the fields of a frozen dataclass by copies that nobody else can change."""
-    for field in fields(container):
-        value = getattr(container, field.name)
-        if isinstance(value, np.ndarray):
-            object.__setattr__(container, field.name, np.array(value, order="C"))
-        elif is_cupy(value):
-            with value.device:
-                object.__setattr__(container, field.name, value.copy())
 
 
 def seen_by_host(array: Array) -> Array:

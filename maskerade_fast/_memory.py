@@ -49,6 +49,12 @@ def require_room(shape: tuple[int, ...], what: str) -> None:
         raise MemoryError(f"{what} of shape {shape} needs {needed} bytes, more than the {free} that are free")
 
 
+def require_bytes(needed: int, what: str) -> None:
+    """MemoryError for `what`, an argument with its value, that needs more than half of the free memory."""
+    if needed > _SMALL and needed > (bound := int(FREE_SHARE * free_bytes())):
+        raise MemoryError(f"{what} needs about {needed} bytes, more than {bound}, half of the free memory; lower it")
+
+
 def free_bytes() -> int:
     """Memory that can be had without swapping, within the control group's limit on Linux."""
     candidates = []

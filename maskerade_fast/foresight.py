@@ -132,8 +132,8 @@ def _is_grid(data: RegressionData) -> bool:
 
 
 def _cure(data: RegressionData) -> str:
-    cheaper = "" if _is_grid(data) else ", or a regular grid of them"
-    return f"give fewer rows, such as averages of neighbours{cheaper}"
+    elsewhere = "" if _is_grid(data) else ", values on a regular grid"
+    return f"give fewer rows, such as averages of neighbours{elsewhere}"
 
 
 @functools.cache

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array, is_float32, one_of, own_arrays, plain_array
+from ._checks import Array, float_array, is_float32, one_of, plain_array
+from ._containers import own_arrays, short_repr
 from .backends import array_namespace, is_cupy, on_their_device, to_device, to_host
 
 Mixture = tuple[Any, Any, Any]
@@ -236,6 +237,8 @@ class GMMGradient:
     means: Array
     scales: Array
     noise_variance: Array | None = None
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         own_arrays(self)

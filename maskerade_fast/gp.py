@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._checks import Array, is_cupy, one_of
+from ._containers import short_repr
 from ._memory import require_room
 from .backends import array_namespace, get_backend, on_their_device
 from .gmm import GMMBatch
@@ -34,6 +35,8 @@ class GPPrediction:
     variance: Array
     covariance: Array | None
     info: Array
+
+    __repr__ = short_repr
 
 
 @on_their_device

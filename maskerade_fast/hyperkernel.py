@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from ._checks import Array, float_array, one_of, positive
+from ._containers import short_repr
 from .backends import array_namespace, get_backend, on_their_device
 from .distances import (
     Metric,
@@ -54,6 +55,8 @@ class PreparedBatch:
     log_noise: Array | None  # (B,), and the next, where the metric has a term for them
     mass: Array | None
     masses: Masses  # of the weights as they are compared
+
+    __repr__ = short_repr
 
     def __len__(self) -> int:
         return len(self.batch)

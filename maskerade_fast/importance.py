@@ -18,6 +18,7 @@ import numpy as np
 from scipy import special
 
 from ._checks import Array
+from ._containers import short_repr
 from .backends import single_threaded_blas
 from .distances import Metric
 from .gmm import GMMBatch, concat
@@ -76,6 +77,8 @@ class Controlled:
     log_f: Array
     sampled: Array
     effective_sample_size: float
+
+    __repr__ = short_repr
 
     @property
     def trusted(self) -> float:

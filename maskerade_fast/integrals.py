@@ -16,11 +16,16 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import qr
 
-from ._checks import Array, check_size, float_array
+from ._checks import Array, check_size, float_array, is_cupy
+from ._containers import short_repr
+from ._memory import require_bytes
 from .backends import single_threaded_blas, to_host
 from .gmm import GMMBatch, concat
 from .hyperkernel import PreparedBatch
 from .surrogate import Surrogate
+
+MOST_SECONDS = 600.0  # of one integral on one core
+_SECONDS_A_PAIR = 3e-10  # of two components, in one to five dimensions
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +68,8 @@ class Evidence:
     _rotated: Array
     _surrogate: Surrogate
 
+    __repr__ = short_repr
+
     @cached_property
     @single_threaded_blas()
     def factor(self) -> Array:
@@ -83,10 +90,19 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
     node_weights : array, shape (m,)
         Non-negative, up to 1e150; a measure's draws have weights that sum to 1.
 
+    Raises
+    ------
+    ValueError
+        For weights that are negative, all 0, too large or too few; for nodes on the CPU whose integral takes more than
+        `MOST_SECONDS` (600) on one core.
+    MemoryError
+        If h x m matrices have no room in half of the free memory.
+
     Notes
     -----
-    O(m h^2) time; the m x m covariance of the nodes is streamed, never stored. With ``u = v * mu``, the integral is
-    ``u^T mu / 2 + epsilon`` and its variance ``u^T kappa u - |K^(-1/2) kappa(Theta, S) u|^2``.
+    About ``3e-10 J^2`` seconds on one core for nodes of J components in all, and O(m h^2); the m x m covariance of the
+    nodes is streamed, never stored. With ``u = v * mu``, the integral is ``u^T mu / 2 + epsilon`` and its variance
+    ``u^T kappa u - |K^(-1/2) kappa(Theta, S) u|^2``.
     """
     node_weights = to_host(float_array(node_weights, "node_weights", ndim=1, dtype=np.float64, own=True))
     if len(node_weights) != len(nodes) or len(nodes) == 0:
@@ -96,6 +112,7 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
     check_size(node_weights, "node_weights")
     if (node_weights < 0.0).any():
         raise ValueError(f"node_weights[{int(np.argmax(node_weights < 0.0))}]: negative, expected >= 0")
+    _require_room(surrogate, nodes)
     prepared = surrogate.prepare(nodes)
     white = surrogate.whiten(surrogate.kernel(surrogate.prepared, prepared))
     mu = white.T @ surrogate.whitened
@@ -137,3 +154,21 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
         _rotated=rotated,
         _surrogate=surrogate,
     )
+
+
+def integral_seconds(components: float) -> float:
+    """About what one integral over nodes of so many components in all takes on one core."""
+    return _SECONDS_A_PAIR * components**2
+
+
+def _require_room(surrogate: Surrogate, nodes: GMMBatch) -> None:
+    """ValueError or MemoryError for nodes of which an integral takes too long, or more memory than there is."""
+    components = len(nodes.weights)
+    seconds = integral_seconds(components)
+    needed = 3 * 8 * len(surrogate.z) * len(nodes)
+    if seconds > MOST_SECONDS and not is_cupy(nodes.weights):
+        raise ValueError(
+            f"nodes: {len(nodes)} of {components} components need about {needed} bytes and {seconds:.0f} s on one "
+            f"core, expected at most {MOST_SECONDS:.0f} s; give fewer nodes"
+        )
+    require_bytes(needed, f"nodes: {len(nodes)} beside {len(surrogate.z)} observations")

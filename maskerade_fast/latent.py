@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from ._checks import Array, is_cupy, own_arrays, positive, real
+from ._checks import Array, is_cupy, positive, real
+from ._containers import own_arrays, short_repr
 from .gmm import GMMBatch, GMMGradient, segment_sums
 from .sticks import TINY, Sticks, break_sticks, log_slopes, safe_log, stick_coordinates
 
@@ -71,6 +72,8 @@ class Latent:
     sizes: Array
     offsets: Array
     values: Array
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         own_arrays(self)
@@ -130,6 +133,8 @@ class LatentMap:
     noise_variance: float | LogNormal
     mass: float | LogNormal
 
+    __repr__ = short_repr
+
     def __post_init__(self) -> None:
         own_arrays(self)
 
@@ -146,6 +151,10 @@ class LatentMap:
     def dimension(self, n: int) -> int:
         """Coordinates of a mixture of n components."""
         return n * (1 + 2 * self.n_dims) - 1 + self.n_extra
+
+    def mixture_bytes(self, n: int) -> int:
+        """About what a mixture of n components takes with its coordinates and the work of drawing both."""
+        return 8 * (5 * self.dimension(n) + 6 * n * (1 + 2 * self.n_dims) + 20)
 
     def latent(self, sizes: Any, values: Array) -> Latent:
         """Flat coordinates `values` of mixtures of the given `sizes`, with their offsets."""

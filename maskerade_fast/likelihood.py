@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._checks import Array, check_finite, check_size, float_array, integer, non_negative, one_of, seen_by_host
+from ._containers import short_repr
 from .backends import get_backend, on_their_device
 from .gmm import GMMBatch, GMMGradient
 from .gram import PHASES, Points, checked_noise, checked_points, is_by_point, warn_if_collapsed
@@ -37,6 +38,8 @@ class LogLikelihood:
     info: Array
     jitter: Array
     grad: GMMGradient | None = None
+
+    __repr__ = short_repr
 
 
 @on_their_device

@@ -14,10 +14,11 @@ import numpy as np
 from scipy import special
 
 from ._checks import Array, generator, integer
+from ._containers import short_repr
 from .backends import single_threaded_blas
 from .gmm import GMMBatch
 from .latent import Latent, LatentMap, check_on_host
-from .prior import Draws, Prior, draw_counts, sobol_normal
+from .prior import Draws, Prior, draw_counts, require_draw_room, sobol_normal
 from .relabelling import relabelled
 from .student import StudentMixture
 
@@ -147,6 +148,8 @@ class MixtureMeasure(ReferenceMeasure):
     probabilities: Array
     parts: tuple[StudentMixture, ...]
 
+    __repr__ = short_repr
+
     @classmethod
     def of_prior(cls, prior: Prior) -> MixtureMeasure:
         """The prior itself."""
@@ -179,6 +182,7 @@ class MixtureMeasure(ReferenceMeasure):
         """See `ReferenceMeasure`."""
         rng = generator(rng, "rng")
         counts = draw_counts(m, self.size_probabilities)
+        require_draw_room(self.latent_map, counts)
         values = []
         for count, part in zip(counts, self.parts, strict=True):
             if count:

@@ -36,6 +36,7 @@ _PRUNED_MASS = 1e-4  # of the predictive mixture
 _JOINT_BYTES = 256 * 2**20  # of covariances of new points at a time
 # Mixtures for leave-one-out predictions; fewer from so many points on, as the cube of their number grows
 _MOST_LEFT_OUT, _MANY_POINTS = 32, 2000
+_FEW_NAMES = 6  # of inputs and sizes that `repr` shows
 _ARCHIVE_KIND, _ARCHIVE_VERSION = "posterior", 3
 
 
@@ -101,6 +102,25 @@ class Posterior:
     warnings: tuple[str, ...]
     history: tuple[HistoryRow, ...]
     columns: ColumnNames = UNNAMED
+
+    def __repr__(self) -> str:
+        data, probabilities = self.data_standardised, self.component_probabilities
+        inputs = f"{data.n_dims} input{'' if data.n_dims == 1 else 's'}"
+        if names := self.feature_names:
+            shown = ", ".join(names[:_FEW_NAMES]) + (", ..." if len(names) > _FEW_NAMES else "")
+            inputs += f" ({shortened(shown, 100)})"
+        likeliest = np.sort(np.argsort(-probabilities, kind="stable")[:_FEW_NAMES])
+        sizes = ", ".join(f"{n + 1}: {probabilities[n]:.2f}" for n in likeliest)
+        named = f", target {shortened(self.target_name, 60)}" if self.target_name else ""
+        lines = [
+            f"Posterior of {data.n_points} rows of {inputs}{named}",
+            f"trend: {self.trend}",
+            f"log evidence: {self.log_evidence:.2f} ± {self.log_evidence_sd:.2g}",
+            f"probabilities of numbers of components: {sizes}{', ...' if self.max_components > _FEW_NAMES else ''}",
+            f"mixtures: {len(self.log_likelihoods)}, of which {self.effective_sample_size:.1f} effective",
+            f"warnings: {len(self.warnings) or 'none'}",
+        ]
+        return "\n  ".join(lines)
 
     @classmethod
     def from_quadrature(

@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 
 from ._checks import Array, check_size, float_array, generator, integer, is_cupy, positive, real
+from ._containers import short_repr
+from ._memory import require_bytes
 from .backends import array_namespace, get_backend, on_their_device, single_threaded_blas, to_device_of, to_host
 
 _CLIP = 1e-8  # negative eigenvalues of W taken for rounding, as a fraction of the largest
@@ -59,6 +61,8 @@ class Prediction:
     means: Array
     variances: Array
     total: Array
+
+    __repr__ = short_repr
 
     def __len__(self) -> int:
         return len(self.mean)
@@ -121,6 +125,7 @@ class Prediction:
         within 1e-7 in probability: O(h^2 M) whatever `k`.
         """
         k = integer(k, "k", minimum=0)
+        require_bytes(3 * 8 * k * len(self), f"k: {k} draws of {len(self)} points")
         uniforms = 1.0 - generator(rng, "rng").random((k, len(self)))  # (0, 1]
         uniforms = np.minimum(uniforms, 1.0 - np.finfo(float).epsneg)  # never the inf of q = 1
         uniforms = to_device_of(self.means, uniforms)
@@ -172,6 +177,8 @@ class JointDensity:
 
     log_density: float
     mean: Array
+
+    __repr__ = short_repr
 
 
 @on_their_device

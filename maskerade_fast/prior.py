@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from ._checks import Array, check_finite, float_array, generator, integer, one_of, own_arrays, positive
+from ._checks import Array, check_finite, float_array, generator, integer, one_of, positive
+from ._containers import own_arrays, short_repr
+from ._memory import require_bytes
 from .data import input_array, input_window
 from .gmm import GMMBatch, segment_sums
 from .latent import Latent, LatentMap, LogNormal, check_on_host
@@ -43,6 +45,8 @@ class Draws:
     mixtures: GMMBatch
     weights: Array
     latent: Latent
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         own_arrays(self)
@@ -87,6 +91,8 @@ class Prior:
     noise_variance: float | LogNormal = _FREE_NOISE
     mass: float | LogNormal = _FREE_MASS
     fold: bool | None = None
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         values: dict[str, Any] = {}
@@ -258,10 +264,14 @@ class Prior:
         Raises
         ------
         ValueError
-            For counts below 1, or mixtures of more latent dimensions than the Sobol generator has (21201).
+            For counts below 1 or above 2^30, or mixtures of more latent dimensions than the Sobol generator has
+            (21201).
+        MemoryError
+            For more draws than half of the free memory has room for, with the bytes.
         """
         rng = generator(rng, "rng")
         counts = draw_counts(m, self.size_probabilities)
+        require_draw_room(self.latent_map, counts)
         sizes = np.repeat(np.arange(1, self.max_components + 1), counts)
         values = [
             sobol_normal(self.latent_map.dimension(n), int(count), rng).ravel()
@@ -405,11 +415,22 @@ def draw_counts(m: int | Sequence[int], probabilities: Array) -> Array:
             integer(k, f"m[{i}]", minimum=1 if p > 0.0 else 0)
             for i, (k, p) in enumerate(zip(m, probabilities, strict=True))
         ]
+    most = max(wanted)
+    if most > 1 << _SOBOL_BITS:
+        raise ValueError(f"m: {most} draws of a size, expected at most {1 << _SOBOL_BITS}, the points of a Sobol net")
     return np.array([power_of_two(k) if p > 0.0 else 0 for k, p in zip(wanted, probabilities, strict=True)])
+
+
+def require_draw_room(latent_map: LatentMap, counts: Array) -> None:
+    """MemoryError for more draws, `counts` of each size, than half of the free memory has room for."""
+    needed = sum(int(count) * latent_map.mixture_bytes(n) for n, count in enumerate(counts, start=1))
+    require_bytes(needed, f"m: {int(counts.sum())} draws in all")
 
 
 def _uniform(max_components: int) -> Array:
     count = integer(max_components, "max_components", minimum=1)
+    if count > _SOBOL_MAX_DIMENSION:
+        raise ValueError(f"max_components: {count}, expected at most {_SOBOL_MAX_DIMENSION} (Sobol)")
     return np.full(count, 1.0 / count)
 
 

@@ -30,10 +30,11 @@ from .inputs import ColumnNames, Inputs, targets
 from .integrals import Evidence, integrate
 from .latent import LogNormal
 from .likelihood import log_likelihood
+from .limits import Limits, check_room, last_batch
 from .measure import PriorMeasure, ReferenceMeasure
 from .posterior import HistoryRow, Posterior
 from .prior import Draws, Prior
-from .sampling import Limits, SamplingRun, last_batch
+from .sampling import SamplingRun
 from .streams import Stream
 from .student import StudentMixture
 from .surrogate import Surrogate
@@ -104,7 +105,8 @@ def marginalise(
         What is added to the Gaussian process: a constant, or a constant and a line in every input, with Gaussian priors
         as wide as the targets (`trend`), marginalised analytically. Default: "linear", but "none" beside `prior`.
     nodes : int
-        Quadrature nodes in all, shared in powers of two among the sizes.
+        Quadrature nodes in all, shared in powers of two among the sizes; at most 2^20, and on the CPU so many that one
+        integral takes ten minutes (some 450,000 for sizes up to 5): the time grows with their square.
     noise_variance : float, optional
         In the units of y squared; fixes the noise of a prior that leaves it free.
     standardise : bool
@@ -135,7 +137,8 @@ def marginalise(
         For arguments out of range, naming them; ValueError if no drawn mixture has a finite likelihood, or if
         `time_budget` is shorter than one likelihood.
     MemoryError
-        If the covariance of the rows, where it is a dense matrix, has no room in half of the free memory.
+        If the covariance of the rows, where it is a dense matrix, or what `nodes`, `initial`, `batch_size` or `budget`
+        ask for has no room in half of the free memory.
     BackendUnavailableError
         For ``device="gpu"`` where no GPU can be used, with the cause.
     DataError
@@ -178,6 +181,7 @@ def marginalise(
     standardiser = units(data, inputs.origins)
     scaled = standardiser.to_unit(data).to(device)
     prior = _chosen_prior(prior, max_components, data, noise_variance, standardiser, standardise)
+    check_room(limits, nodes, prior, proposals, device)
     shift = standardiser.log_density_shift(data.n_points)
     record = Unrecorded()
     if checkpoint is not None:

@@ -8,13 +8,12 @@ rounds that refit the measure and three to draws from the settled one, which alo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from ._checks import Array, integer, positive
+from ._checks import Array
 from .acquisition import propose
 from .checkpoint import Unrecorded
 from .data import RegressionData, Standardiser
@@ -30,6 +29,7 @@ from .importance import (
     plain_estimate,
 )
 from .integrals import integrate
+from .limits import Limits, last_batch
 from .measure import MixtureMeasure
 from .modes import curvature_cost
 from .posterior import HistoryRow, Posterior
@@ -58,51 +58,6 @@ _SECONDS_A_CUBE = 1.5e-9
 _TIME_SHARE = 0.85
 # A likelihood with all that belongs to it, at least
 _LEAST_SECONDS = 1.5e-3
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When to stop, and how much to evaluate at a time."""
-
-    budget: int | None
-    seconds: float | None
-    initial: int
-    batch_size: int
-
-    @classmethod
-    def checked(cls, budget: Any, time_budget: Any, initial: Any, batch_size: Any) -> Limits:
-        """From the arguments of `marginalise`; ValueError or TypeError naming the one that is out of range."""
-        if budget is None and time_budget is None:
-            raise ValueError("budget: None beside time_budget=None, expected at least one of them")
-        if budget is not None:
-            budget = integer(budget, "budget", minimum=1)
-        if time_budget is not None:
-            time_budget = positive(time_budget, "time_budget")
-        initial = integer(initial, "initial", minimum=1)
-        initial = initial if budget is None else min(initial, budget)
-        return cls(budget, time_budget, initial, integer(batch_size, "batch_size", minimum=1))
-
-    def next_batch(self, cost: int, seconds: float, last_batch_seconds: float) -> int:
-        """Evaluations of the next batch; 0 to stop."""
-        if self.seconds is not None and seconds + last_batch_seconds > self.seconds:
-            return 0
-        return self.batch_size if self.budget is None else min(self.batch_size, self.budget - cost)
-
-    def in_time(self, size: int, seconds: float, last: tuple[int, float]) -> int:
-        """As many of `size` evaluations as end in time if each takes what it took in the `last` batch, at least 1.
-
-        `last` has the cost of that batch and its seconds.
-        """
-        each = last[1] / max(last[0], 1)
-        if self.seconds is None or size * each <= self.seconds - seconds:
-            return size
-        return max(1, int((self.seconds - seconds) / each))
-
-
-def last_batch(history: Sequence[HistoryRow]) -> tuple[int, float]:
-    """Cost and seconds of the last row of a history, of which there is one."""
-    before = (history[-2].cost, history[-2].seconds) if len(history) > 1 else (0, 0.0)
-    return history[-1].cost - before[0], history[-1].seconds - before[1]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from .backends import to_host
 from .data import RegressionData, Standardiser
 from .gmm import GMMBatch
 from .inputs import ColumnNames
+from .saved_checks import check_values
 
 _PLAIN = (
     "log_likelihoods",
@@ -101,6 +102,7 @@ def unpacked(arrays: dict[str, Array]) -> dict[str, Any]:
     features = parts["columns"].features
     if features is not None and len(features) != n_dims:
         raise ValueError(f"columns_features: {len(features)} names, expected {n_dims} as X has columns")
+    check_values(parts)
     return parts
 
 

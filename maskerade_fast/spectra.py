@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._checks import Array
+from ._containers import short_repr
 from .backends import to_device_of
 from .gmm import GMMBatch, segment_sums
 
@@ -20,6 +21,8 @@ class Band:
     mean: Array
     lower: Array
     upper: Array
+
+    __repr__ = short_repr
 
     def moved(self, reference: Any) -> Band:
         """The same where `reference` lives."""

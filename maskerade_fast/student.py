@@ -16,6 +16,7 @@ import numpy as np
 from scipy import special
 
 from ._checks import Array
+from ._containers import short_repr
 from .backends import host_loops
 
 FREEDOM = 5.0
@@ -48,6 +49,8 @@ class StudentMixture:
     centres: Array
     factors: Array
     prior_share: float
+
+    __repr__ = short_repr
 
     @classmethod
     def prior(cls, dimension: int) -> StudentMixture:

@@ -22,6 +22,8 @@ from scipy.linalg.lapack import dpocon
 from scipy.optimize import minimize_scalar
 
 from ._checks import Array, callers_level, float_array, is_cupy, non_negative, one_of, positive, real
+from ._containers import short_repr
+from ._memory import require_bytes
 from .backends import single_threaded_blas, to_device_of, to_host
 from .distances import Metric
 from .errors import PrecisionWarning
@@ -91,6 +93,8 @@ class Surrogate:
     epsilon: float
     at_bound: bool
 
+    __repr__ = short_repr
+
     @classmethod
     def fit(
         cls,
@@ -136,6 +140,7 @@ class Surrogate:
         metric = Metric() if metric is None else metric
         log_values = _checked_values(log_values, mixtures)
         power = int(one_of(power, "power", (1, 2)))
+        require_bytes(3 * 8 * len(mixtures) ** 2, f"mixtures: {len(mixtures)} of them")
         epsilon_factor = real(epsilon_factor, "epsilon_factor")
         if not 0.0 <= epsilon_factor < 1.0:
             raise ValueError(f"epsilon_factor: {epsilon_factor}, expected 0 <= epsilon_factor < 1")
@@ -163,6 +168,7 @@ class Surrogate:
     def extend(self, mixtures: GMMBatch, log_values: Any) -> Surrogate:
         """Append observations: lambda and l are kept, every value is re-based, the factor grows in O(b h^2)."""
         log_values = _checked_values(log_values, mixtures)
+        require_bytes(3 * 8 * (len(self.mixtures) + len(mixtures)) ** 2, "mixtures: as many, with those before,")
         cross = to_host(squared_distance(mixtures, self.prepared, metric=self.metric))
         own = to_host(squared_distance(mixtures, metric=self.metric))
         left = solve_triangular(self.factor, self._covariance(cross).T, lower=True).T

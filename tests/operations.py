@@ -162,3 +162,20 @@ def latents(f: Callable[[Array], Any], shared: Callable[[Any], Any], out: Result
     out.keep("student", mixture.log_ratio(np.asarray(f(np.ones((3, 2))))))
     left_out = np.asarray(f(np.array([0, -1])))
     out.keep("student left out", mixture.log_ratio(np.asarray(f(np.ones((3, 2)))), left_out=left_out))
+
+
+def kinds_of_results() -> list[Any]:
+    """One of each kind of container that the package gives out."""
+    g = mf.GMMBatch.from_list([([1.0], [0.5], [0.1]), ([1.0] * 7, [1.5] * 7, [0.1] * 7)], [0.1, 0.2])
+    X, y = np.arange(9.0)[:, None], np.ones(9)
+    prior = mf.Prior.from_data(X)
+    surrogate = mf.Surrogate.fit(g, [-1.0, -2.0], metric=mf.Metric(mass_weight=1.0))
+    likelihoods = mf.log_likelihood(g, X, y, grad=True)
+    joint = mf.combine_gaussians_joint(np.eye(2), np.zeros((2, 9)), np.tile(np.eye(9), (2, 1, 1)), y)
+    found = [g, prior, prior.latent_map, prior.sample(8, 0), prior.sample(8, 0).latent, surrogate, surrogate.prepared]
+    found += [
+        mf.integrate(surrogate, g, [0.5, 0.5]),
+        mf.combine_gaussians(np.eye(2), np.zeros((2, 9)), np.ones((2, 9))),
+    ]
+    found += [likelihoods, likelihoods.grad, mf.predict_gp(g, X, y, None, X), joint, mf.PriorMeasure(prior)]
+    return [*found, StudentMixture.prior(3)]

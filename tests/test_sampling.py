@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import maskerade_fast as mf
-from maskerade_fast.sampling import Limits
+from maskerade_fast.limits import Limits
 
 QUICK: dict[str, Any] = {"budget": 150, "batch_size": 10, "nodes": 128, "max_components": 2, "seed": 3, "device": "cpu"}
 

@@ -1,0 +1,45 @@
+"""What the frozen dataclasses of the package have in common: they own their arrays, and print none."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from ._checks import is_cupy
+
+_FEW = 5  # numbers that are printed rather than counted
+
+
+def own_arrays(container: Any) -> None:
+    """Replace the arrays among the fields of a frozen dataclass by copies that nobody else can change."""
+    for field in fields(container):
+        value = getattr(container, field.name)
+        if isinstance(value, np.ndarray):
+            object.__setattr__(container, field.name, np.array(value, order="C"))
+        elif is_cupy(value):
+            with value.device:
+                object.__setattr__(container, field.name, value.copy())
+
+
+def short_repr(container: Any) -> str:
+    """One line for `__repr__` of a dataclass: its fields, with arrays by type and shape, private fields left out."""
+    parts = (f"{f.name}={_shown(getattr(container, f.name))}" for f in fields(container) if not f.name.startswith("_"))
+    return f"{type(container).__name__}({', '.join(parts)})"
+
+
+def _shown(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        if isinstance(value, np.ndarray) and value.ndim == 1 and 0 < len(value) <= _FEW:
+            return "[" + ", ".join(f"{x:.4g}" for x in value.tolist()) + "]"
+        return f"<{value.dtype} {'x'.join(map(str, value.shape)) or 'number'}>"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, tuple) and len(value) > _FEW:
+        return f"<{len(value)} entries>"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(_shown, value)) + ")"
+    if is_dataclass(value):
+        return repr(value)
+    return repr(value) if isinstance(value, str | bool | int | None) else f"<{type(value).__name__}>"
