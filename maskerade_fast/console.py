@@ -44,9 +44,9 @@ USERS_ARGUMENTS = frozenset(
 )
 _PACKAGE = __name__.partition(".")[0]
 _PAUSE = 0.5  # seconds after an interrupt in which another does not raise: temporary files are removed then
-
-_INSISTENT = 4  # interrupts, of which the last one no longer waits for a module to load
-_SOBOL = "scipy.stats._qmc"
+_INSISTENT = 4  # interrupts, of which the last one no longer waits
+# Modules that an interrupt would leave with something half made (`_is_fragile`)
+_FRAGILE = ("scipy.stats._qmc", "concurrent.futures.thread", _PACKAGE + ".backends._blas", _PACKAGE + ".heartbeat")
 _ALARM = getattr(signal, "SIGALRM", None)
 
 
@@ -248,13 +248,14 @@ def _signals(session: Session) -> Iterator[None]:
 
 
 def _is_fragile(frame: FrameType | None) -> bool:
-    """Whether an interrupt would leave something half made, which Python keeps and which crashes when it is used later.
+    """Whether an interrupt would leave something half made, which is kept and fails or crashes later.
 
-    A module that is being loaded, or SciPy's table of Sobol directions: its loader swallows exceptions with a
-    traceback, and nets drawn from half a table are wrong, without end, or a crash.
+    A module that is being loaded. SciPy's table of Sobol directions: its loader swallows exceptions with a traceback,
+    and nets drawn from half a table are wrong, without end, or a crash. A thread of a pool that has begun but is in no
+    list yet: Python would wait for it at the end. The number of threads of BLAS.
     """
     while frame is not None and frame.f_code is not run.__code__:
-        if frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_globals.get("__name__") == _SOBOL:
+        if frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_globals.get("__name__") in _FRAGILE:
             return True
         frame = frame.f_back
     return False
