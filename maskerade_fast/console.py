@@ -44,8 +44,9 @@ USERS_ARGUMENTS = frozenset(
 )
 _PACKAGE = __name__.partition(".")[0]
 _PAUSE = 0.5  # seconds after an interrupt in which another does not raise: temporary files are removed then
-
-_INSISTENT = 4  # interrupts, of which the last one no longer waits for a module to load
+_INSISTENT = 4  # interrupts, of which the last one no longer waits
+# Modules that an interrupt would leave with something half made (`_is_fragile`)
+_FRAGILE = ("scipy.stats._qmc", "concurrent.futures.thread", _PACKAGE + ".backends._blas", _PACKAGE + ".heartbeat")
 _ALARM = getattr(signal, "SIGALRM", None)
 
 
@@ -96,8 +97,8 @@ class Session:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         self.interrupts += number != _ALARM
-        if self._working and self.interrupts < _INSISTENT and _ALARM is not None and _is_importing(frame):
-            signal.setitimer(signal.ITIMER_REAL, 0.02)  # comes back when the module may be whole
+        if self._working and self.interrupts < _INSISTENT and _ALARM is not None and _is_fragile(frame):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)  # comes back when it may be whole
             return
         now = time.monotonic()
         if self._working and now - self._raised >= _PAUSE:
@@ -202,8 +203,8 @@ def _show_traceback(error: BaseException) -> None:
 
 
 def _is_the_users(error: Exception) -> bool:
-    if isinstance(error, DataError | BackendUnavailableError | MemoryError | OSError):
-        return True
+    if isinstance(error, DataError | BackendUnavailableError | MemoryError | OSError | Warning):
+        return True  # a warning is raised where the user has made warnings errors
     named = re.match(r"[A-Za-z_]+(?=.*: )", str(error), re.DOTALL)
     if not isinstance(error, ValueError | TypeError) or not named or named[0] not in USERS_ARGUMENTS:
         return False
@@ -246,10 +247,15 @@ def _signals(session: Session) -> Iterator[None]:
             signal.signal(_ALARM, alarm)
 
 
-def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a module is being loaded: one half made, kept by Python, would fail or crash when it is used later."""
+def _is_fragile(frame: FrameType | None) -> bool:
+    """Whether an interrupt would leave something half made, which is kept and fails or crashes later.
+
+    A module that is being loaded. SciPy's table of Sobol directions: its loader swallows exceptions with a traceback,
+    and nets drawn from half a table are wrong, without end, or a crash. A thread of a pool that has begun but is in no
+    list yet: Python would wait for it at the end. The number of threads of BLAS.
+    """
     while frame is not None and frame.f_code is not run.__code__:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+        if frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_globals.get("__name__") in _FRAGILE:
             return True
         frame = frame.f_back
     return False

@@ -231,7 +231,7 @@ def test_threads_stop_for_an_exception_in_one_of_them() -> None:
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("count", [1, 3])
 def test_an_interrupt_outlasts_the_helpers(count: int) -> None:
-    """Else they would be in BLAS while the caller changes its number of threads, which crashes OpenBLAS."""
+    """Else they would be in BLAS while the caller changes its number of threads."""
     both, ended = threading.Barrier(2), threading.Event()
 
     def kernel(start: int, stop: int) -> None:

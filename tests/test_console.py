@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from scipy.stats import qmc
 
 from maskerade_fast import BackendUnavailableError, DataError, console, output_files
 from maskerade_fast._checks import positive
@@ -303,6 +304,36 @@ def test_modules_are_loaded_whole_before_an_interrupt(
     assert said(capsys, work)[0] == 130
     assert time.monotonic() - started < 15.0
     assert hasattr(sys.modules.get("module_of_this_test"), "whole") == (count == 1)
+
+
+@posix
+def test_an_interrupt_while_scipy_reads_its_table_of_sobol_directions(tmp_path: Path) -> None:
+    """SciPy swallows it, with a traceback, and draws nets from half a table."""
+    code = """if True:
+        import signal, time
+        import numpy as np
+        from scipy.stats import qmc
+        from maskerade_fast.console import run
+
+        def work(session):
+            read = np.lib.npyio.NpzFile.__getitem__
+            def interrupted(*arguments):
+                signal.raise_signal(signal.SIGINT)
+                return read(*arguments)
+            np.lib.npyio.NpzFile.__getitem__ = interrupted
+            try:
+                qmc.Sobol(40)
+                time.sleep(20.0)
+            except KeyboardInterrupt:
+                print(qmc.Sobol(40, scramble=False).random(4)[3].sum(), session.interrupts)
+            return 0
+
+        raise SystemExit(run(work))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    rests = "maskerade-fast: interrupted; the result rests on what was evaluated until then\n"
+    assert (done.returncode, done.stderr) == (130, rests)
+    assert done.stdout.split() == [str(qmc.Sobol(40, scramble=False).random(4)[3].sum()), "2"]
 
 
 def test_a_fit_is_ended_by_its_heartbeat() -> None:

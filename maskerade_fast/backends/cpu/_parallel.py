@@ -81,7 +81,7 @@ def parallel_for(kernel: Callable[[int, int], Any], n_items: int, block: int, *,
 def _outlast(lock: threading.Lock, at_work: list[int]) -> None:
     """Wait until no helper is at work, whatever interrupts come meanwhile.
 
-    The caller gives BLAS its threads back next; OpenBLAS crashes if another thread is in it then.
+    The caller gives BLAS its threads back next and may begin other work, while a helper would be in BLAS still.
     """
     while True:
         try:
