@@ -194,32 +194,34 @@ def marginalise(
     with record, _progress_bar(progress, limits) as bar:
         if proposals == "laplace":
             sampling = SamplingRun(scaled, prior, default_metric(prior), _POWER, nodes, shift, device, rng, record)
-            try:
-                for row in sampling.steps(limits, acquisition):
-                    if not _report(row, bar, callback):
-                        break
-                return sampling.posterior(standardiser, prior.max_components)
-            except KeyboardInterrupt:  # in the posterior too, which takes some seconds: it is begun anew
-                if sampling.state is None:
-                    raise
-                sampling.interrupted = True
-            return replace(sampling.posterior(standardiser, prior.max_components), columns=names)
-        measure: ReferenceMeasure = PriorMeasure(prior)
-        run = _Run(scaled, measure, default_metric(prior), measure.draw(nodes, rng), shift, device, record)
-        try:
-            for mixtures in _batches(run, measure, limits, acquisition, rng):
-                run.evaluate(mixtures)
-                if run.state is not None and not _report(run.known.history[-1], bar, callback):
-                    break
-            if run.state is not None:
-                return run.posterior(standardiser, prior.max_components)
-        except KeyboardInterrupt:
-            if run.state is None:
-                raise
-            run.interrupted = True
-    if run.state is None:
-        raise ValueError("y: no drawn mixture has a finite likelihood; is the noise variance too small?")
-    return replace(run.posterior(standardiser, prior.max_components), columns=names)
+            rows = sampling.steps(limits, acquisition)
+            post = _finished(sampling, rows, lambda row: _report(row, bar, callback), standardiser, prior)
+        else:
+            measure: ReferenceMeasure = PriorMeasure(prior)
+            run = _Run(scaled, measure, default_metric(prior), measure.draw(nodes, rng), shift, device, record)
+            rows = run.steps(limits, acquisition, rng)
+            post = _finished(run, rows, lambda row: _report(row, bar, callback), standardiser, prior)
+    return replace(post, columns=names)
+
+
+def _finished(
+    run: SamplingRun | _Run,
+    rows: Iterator[HistoryRow],
+    report: Callable[[HistoryRow], bool],
+    standardiser: Standardiser,
+    prior: Prior,
+) -> Posterior:
+    """The posterior of a run that goes on until its budget ends, `report` returns False, or Ctrl-C."""
+    try:
+        for row in rows:
+            if not report(row):
+                break
+        return run.posterior(standardiser, prior.max_components)
+    except KeyboardInterrupt:  # in the posterior too, which takes some seconds: it is begun anew
+        if run.state is None:
+            raise
+        run.interrupted = True
+    return run.posterior(standardiser, prior.max_components)
 
 
 def _identity(data: RegressionData, prior: Prior, limits: Limits, chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,7 +348,16 @@ class _Run:
         )
         self.state = _State(surrogate, evidence, log_likelihoods, (*history, row))
 
+    def steps(self, limits: Limits, acquisition: str, rng: np.random.Generator) -> Iterator[HistoryRow]:
+        """Evaluate batch after batch; a row for each after which there is a state."""
+        for mixtures in _batches(self, self.measure, limits, acquisition, rng):
+            self.evaluate(mixtures)
+            if self.state is not None:
+                yield self.known.history[-1]
+
     def posterior(self, standardiser: Standardiser, max_components: int) -> Posterior:
+        if self.state is None:
+            raise ValueError("y: no drawn mixture has a finite likelihood; is the noise variance too small?")
         known = self.known
         return Posterior.from_quadrature(
             self.data,

@@ -52,7 +52,7 @@ def _check_units(units: Any) -> None:
         value = np.asarray(getattr(units, name))
         good = (value >= 1.0 / _LARGEST) & (value <= _LARGEST)
         _require(good, value, name, f"between {1.0 / _LARGEST:g} and {_LARGEST:g}")
-    for name in ("x_min", "y_mean"):
+    for name in ("x_min", "x_origin", "y_mean"):
         value = np.asarray(getattr(units, name))
         _require(np.abs(value) <= _LARGEST, value, name, f"a number up to {_LARGEST:g}")
 
