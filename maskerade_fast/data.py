@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ._checks import Array, float_array, one_of
+from ._containers import own_arrays, short_repr
 from .backends import array_namespace, on_their_device, to_device, to_device_of, to_host
 from .gmm import GMMBatch
 from .grid import spread_evenly
@@ -57,6 +58,9 @@ class RegressionData:
             raise ValueError(f"y: {len(self.y)} targets beside {len(self.X)} rows of X, expected as many")
         array_namespace(self.X, self.y)  # refuses a mixture of devices
         one_of(self.trend, "trend", TRENDS)
+        own_arrays(self)
+
+    __repr__ = short_repr
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any, trend: str = "none") -> RegressionData:
@@ -121,6 +125,9 @@ class Standardiser:
     def __post_init__(self) -> None:
         if self.x_origin is None:
             object.__setattr__(self, "x_origin", np.zeros(np.shape(self.x_min)))
+        own_arrays(self)
+
+    __repr__ = short_repr
 
     @classmethod
     def from_data(cls, data: RegressionData, x_origin: Array | None = None) -> Standardiser:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import signal
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -86,6 +87,11 @@ class EmulatedCases:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A suite that was started in the background ignores interrupts, and so would the commands that tests interrupt
+    for name, handler in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     config.pluginmanager.register(EmulatedCases(config), "emulated-cases")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -102,9 +103,11 @@ def distances(at: str, f: Callable[[Array], Any], g: Any, shared: Callable[[Any]
     metric = mf.Metric(frequency_scale=f(np.ones(D)), scale_scale=f(np.array(2.0)), noise_weight=0.1, mass_weight=0.1)
     for k, each in enumerate((mf.Metric(), mf.Metric(reflect=True, mass_correction=True))):
         name = f"{at}metric {k} "
-        out.keep(name + "energy", mf.energy_distance(g, metric=each))
-        out.keep(name + "energy cross", mf.energy_distance(g, g[[1, 0]], metric=each))
-        out.keep(name + "energy vjp", mf.energy_distance_vjp(g, g, cotangent, metric=each))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", mf.UnequalMassWarning)  # of the first metric, which is meant
+            out.keep(name + "energy", mf.energy_distance(g, metric=each))
+            out.keep(name + "energy cross", mf.energy_distance(g, g[[1, 0]], metric=each))
+            out.keep(name + "energy vjp", mf.energy_distance_vjp(g, g, cotangent, metric=each))
         out.keep(name + "mmd", mf.gaussian_mmd2(g, g, bandwidth=1, metric=each))
         out.keep(name + "mmd vjp", mf.gaussian_mmd2_vjp(g, None, cotangent, bandwidth=np.float32(1.0), metric=each))
     prepared = shared(prepare(g, metric=metric))

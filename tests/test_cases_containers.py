@@ -248,6 +248,7 @@ assert math.isnan(clamped(math.nan)) and clamped(-1.0) == 0.0 and clamped(2.0) =
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_c50_the_command_line_works_without_jit(tmp_path: Path) -> None:
     x = np.linspace(0.0, 1.0, 12) ** 1.1
     table, model, out = tmp_path / "table.csv", tmp_path / "model.npz", tmp_path / "out.csv"
