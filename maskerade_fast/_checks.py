@@ -112,14 +112,16 @@ def _refuse_unit(value: Any, name: str) -> None:
         return
     if hasattr(value, "columns") or hasattr(value, "iloc"):  # in a data frame these are names of columns
         return
-    unit = getattr(value, "unit", None)
-    unit = getattr(value, "units", None) if unit is None else unit
-    if unit is None or isinstance(unit, str) or callable(unit) or str(unit) in ("", "dimensionless"):
-        return
-    raise TypeError(
-        f"{name}: an array with a unit ({unit}), expected plain numbers; convert it to one unit, the same for fits and "
-        "predictions, and pass its values"
-    )
+    for holder in (value, getattr(value, "data", None)):  # xarray keeps a quantity in `data`, or a unit as text
+        unit = getattr(holder, "unit", None)
+        unit = getattr(holder, "units", None) if unit is None else unit
+        if unit is None or callable(unit) or (isinstance(unit, str) and not hasattr(value, "attrs")):
+            continue
+        if str(unit) not in ("", "dimensionless", "1"):
+            raise TypeError(
+                f"{name}: an array with a unit ({unit}), expected plain numbers; convert it to one unit, the same for "
+                "fits and predictions, and pass its values"
+            )
 
 
 def is_float32(array: Array) -> bool:

@@ -18,6 +18,8 @@ from .backends import array_namespace, to_host
 
 _MOST_EXACT = 2**53  # the integers up to here are float64 numbers
 _GRAIN = 2**11  # multiples of it below 2^64 have at most 53 bits
+_EPS = float(np.finfo(np.float64).eps)
+_LITTLE = 1e-9  # of a range, as an error of targets
 _MATTERS = 1e-12  # of a column's range: rounding that is larger is taken off with an origin
 
 
@@ -68,7 +70,7 @@ class Inputs:
         if not columns:
             return cls(np.empty((len(X), 0)), np.empty(0), names)
         for label, column in columns:
-            check_finite(column, f"{name}, column {label}")
+            check_finite(column, f"{name}, column {label}" if label else name)
         parts = [_exact(column[:, None], name) for _, column in columns]
         numbers = np.hstack([numbers for numbers, _ in parts])
         return cls(np.ascontiguousarray(numbers), np.concatenate([origins for _, origins in parts]), names)
@@ -173,7 +175,7 @@ def targets(y: Any, name: str = "y") -> tuple[Array, str | None]:
         (_, array), label = columns[0], None if names is None else names[0]
     if array.ndim == 0 or (array.ndim == 2 and array.shape[1] == 1):
         array = array.reshape(-1)
-    if array.ndim == 1 and _exact(array[:, None], name)[1].any():
+    if array.ndim == 1 and array.size and _lose_digits(array):
         raise ValueError(
             f"{name}: integers up to {_largest(array)}, too long for float64 beside their differences; "
             "subtract an offset from them first"
@@ -184,33 +186,59 @@ def targets(y: Any, name: str = "y") -> tuple[Array, str | None]:
 def frame_columns(value: Any, name: str) -> tuple[tuple[str, ...] | None, list[tuple[str, Array]]] | None:
     """Names and labelled columns (N,) of a data frame or a series; None for anything else.
 
-    Known by what pandas, polars and pyarrow frames and series have; none of these packages is imported. Names are None
-    unless all are text, as the running numbers of unnamed columns are not.
+    Known by what pandas, polars and pyarrow frames and series have; none of these packages is imported. Labels that are
+    no text, such as the running numbers of unnamed columns, are names as they print; a series without a name has none.
 
     Raises
     ------
     TypeError
-        For a column that does not hold real numbers, by its name.
+        For a column that does not hold real numbers, by its name; for names some of which are text and some are not;
+        for a lazy frame.
     """
     kind = type(value)
     if isinstance(value, np.ndarray) or is_cupy(value):
         return None
-    if hasattr(kind, "iloc") and hasattr(value, "columns"):  # pandas
+    if hasattr(kind, "collect") and hasattr(kind, "collect_schema"):
+        raise TypeError(f"{name}: a lazy frame, expected one with its numbers; call .collect() first")
+    if hasattr(kind, "iloc") and hasattr(kind, "to_numpy") and hasattr(value, "columns"):  # pandas
         labels = list(value.columns)
         columns: Iterable[Any] = [value.iloc[:, k] for k in range(len(labels))]
     elif hasattr(kind, "get_columns") and hasattr(value, "columns"):  # polars
         labels, columns = list(value.columns), value.get_columns()
     elif hasattr(kind, "column_names") and hasattr(value, "column"):  # pyarrow
         labels, columns = list(value.column_names), [value.column(k) for k in range(len(value.column_names))]
-    elif hasattr(kind, "to_numpy") and hasattr(kind, "name") and len(getattr(value, "shape", ())) == 1:  # a series
+    elif _is_series(value):
         labels, columns = [value.name], [value]
+        if not isinstance(value.name, str):
+            return None, [("", _column(value, name))]
     else:
         return None
-    arrays = [(repr(label), _column(column, repr(label), name)) for label, column in zip(labels, columns, strict=True)]
-    return (tuple(labels) if all(isinstance(label, str) for label in labels) else None), arrays
+    names = _names(labels, name)
+    return names, [
+        (repr(label), _column(column, f"{name}: column {label!r}"))
+        for label, column in zip(names, columns, strict=True)
+    ]
 
 
-def _column(column: Any, label: str, name: str) -> Array:
+def _is_series(value: Any) -> bool:
+    """Of pandas, polars or the like; xarray's arrays, which have coordinates and perhaps a unit, are none."""
+    kind = type(value)
+    one_column = hasattr(kind, "to_numpy") and hasattr(kind, "name") and len(getattr(value, "shape", ())) == 1
+    return one_column and not hasattr(kind, "coords")
+
+
+def _names(labels: Sequence[Any], name: str) -> tuple[str, ...]:
+    """Names of a frame's columns: text as it is; other labels, as numbers or pairs, as they print."""
+    text = [isinstance(label, str) for label in labels]
+    if any(text) and not all(text):
+        raise TypeError(
+            f"{name}: columns {listed([str(label) for label in labels])}, some of which are named by text and some are "
+            "not; expected all or none, as in frame.rename(columns=str)"
+        )
+    return tuple(map(str, labels))
+
+
+def _column(column: Any, what: str) -> Array:
     """A column of a data frame as an array of real numbers; missing entries are NaN."""
     array = np.asarray(column.to_numpy())
     dtype = getattr(column, "dtype", None) or getattr(column, "type", array.dtype)
@@ -218,7 +246,7 @@ def _column(column: Any, label: str, name: str) -> Array:
         exact = None if column.isna().any() else getattr(dtype, "numpy_dtype", None)
         array = column.to_numpy(dtype=exact) if exact is not None else column.to_numpy(dtype=float, na_value=np.nan)
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name}: column {label} holds {dtype}, expected real numbers; convert it or leave it out")
+        raise TypeError(f"{what} holds {dtype}, expected real numbers; convert it to numbers or leave it out")
     return array
 
 
@@ -252,11 +280,17 @@ def _exact_floats(column: Array) -> tuple[Array, float]:
     rounded = column.astype(np.float64)
     if not np.isfinite(rounded).all() or bool((rounded == column).all()):
         return rounded, 0.0
-    step = float(np.finfo(np.float64).eps) * float(np.abs(rounded).max())
+    step = _EPS * float(np.abs(rounded).max())
     if step <= _MATTERS * float(np.ptp(column)):
         return rounded, 0.0
     origin = float(np.floor(column.min()).astype(np.float64))
     return (column - column.dtype.type(origin)).astype(np.float64), origin
+
+
+def _lose_digits(array: Array) -> bool:
+    """Whether rounding to float64 changes integers by more than a little of their range."""
+    numbers, origins = _exact(array[:, None], "")
+    return bool(origins.any() and abs(float(origins[0])) * _EPS > _LITTLE * (numbers.max() - numbers.min()))
 
 
 def _largest(array: Array) -> int:

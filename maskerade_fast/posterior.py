@@ -432,7 +432,8 @@ class Posterior:
         inputs = Inputs.of(X_new, "X_new").ordered_as(self.feature_names, "X_new")
         n_dims = self.data_standardised.n_dims
         if inputs.n_dims != n_dims:
-            raise ValueError(f"X_new: shape {inputs.numbers.shape}, expected (M, {n_dims})")
+            one = f"; one point of {n_dims} inputs is [[...]]" if inputs.numbers.shape == (n_dims, 1) else ""
+            raise ValueError(f"X_new: shape {inputs.numbers.shape}, expected (M, {n_dims}){one}")
         return inputs.relative_to(self.standardiser.x_origin).astype(np.float64, copy=False)
 
 

@@ -13,6 +13,7 @@ from operations import kinds_of_results
 
 import maskerade_fast as mf
 from maskerade_fast._containers import short_repr
+from maskerade_fast.inputs import ColumnNames
 
 
 @pytest.mark.parametrize("value", kinds_of_results(), ids=lambda value: type(value).__name__)
@@ -62,8 +63,8 @@ def test_a_posterior_stays_short() -> None:
     probabilities = np.random.default_rng(0).dirichlet(np.ones(1000))
     changes = {"component_probabilities": probabilities, "warnings": ("long " * 100,) * 1000}
     post = dataclasses.replace(forged.posterior(), **changes)
-    object.__setattr__(post, "feature_names", tuple(f"column {k} \n" * 30 for k in range(50)))
-    object.__setattr__(post, "target_name", "sun\nspots " * 50)
+    names = ColumnNames(tuple(f"column {k} \n" * 30 for k in range(50)), "sun\nspots " * 50)
+    post = dataclasses.replace(post, columns=names)
     shown = repr(post)
     assert len(shown.splitlines()) <= 10
     assert max(map(len, shown.splitlines())) < 250

@@ -42,6 +42,9 @@ class PolarsLike:
 class PandasLike(PolarsLike):
     get_columns = None  # type: ignore[assignment]
 
+    def to_numpy(self) -> Any:
+        return np.stack([column.values for column in self._columns], axis=1)
+
     @property
     def iloc(self) -> Any:
         class Picker:
@@ -124,6 +127,7 @@ def test_series_and_names_that_are_no_text() -> None:
     assert Inputs.of(Column([1.0, 2.0], 3)).names is None
     for array in (np.zeros(3), [1.0, 2.0], 3.0):
         assert frame_columns(array, "X") is None
+    assert Inputs.of(PandasLike(**{"1": [1.0], "0": [2.0]})).names == ("1", "0")
     assert Inputs.of(3.0).numbers.shape == (1, 1)
     assert Inputs.of(PolarsLike()).numbers.shape == (0, 0)
 
@@ -214,5 +218,61 @@ def test_c46_units_are_never_dropped(value: Any) -> None:
 
 
 def test_c46_numbers_without_a_unit_are_numbers() -> None:
-    for unit in (None, Unit(""), Unit("dimensionless"), "a note of xarray's"):
+    for unit in (None, Unit(""), Unit("dimensionless"), "a note"):
         assert_array_equal(Inputs.of(quantity(unit)).numbers[:, 0], [1.0, 2.0])
+
+
+class Labelled:
+    """As xarray's: one column with a name and coordinates, whose unit is text, or that of the array within."""
+
+    name, coords, shape = "x", (), (2,)
+
+    def __init__(self, data: Any, **attrs: str) -> None:
+        self.data, self.attrs = data, attrs
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["attrs"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def to_numpy(self) -> Any:
+        return np.array([1.0, 2.0])
+
+    __array__ = Pint.__array__
+
+
+def test_c46_units_of_labelled_arrays() -> None:
+    for value in (Labelled(Pint()), Labelled(np.zeros(2), units="min")):
+        with pytest.raises(TypeError, match="X: an array with a unit"):
+            Inputs.of(value)
+    assert_array_equal(Inputs.of(Labelled(np.zeros(2), units="1")).numbers[:, 0], [1.0, 2.0])
+
+
+def test_names_of_text_and_others() -> None:
+    """Labels that are no text are names as they print, so that another order is seen; a mixture is refused."""
+
+    class Mixed(PandasLike):
+        pass
+
+    frame = Mixed(a=[1.0], b=[2.0])
+    frame.columns = [("p", "a"), ("p", "b")]  # type: ignore[list-item]
+    assert Inputs.of(frame).names == ("('p', 'a')", "('p', 'b')")
+    frame.columns = [1, 0]  # type: ignore[list-item]
+    assert Inputs.of(frame).names == ("1", "0")
+    frame.columns = ["a", 1]  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="X: columns a, 1, some of which are named by text and some are not"):
+        Inputs.of(frame)
+
+
+def test_targets_lose_nothing_that_matters() -> None:
+    assert_array_equal(targets(10**17 * np.arange(10, 14))[0], 1e17 * np.arange(10, 14))
+
+
+def test_a_lazy_frame() -> None:
+    class Lazy:
+        def collect(self) -> None: ...
+        def collect_schema(self) -> None: ...
+
+    with pytest.raises(TypeError, match=r"X: a lazy frame, expected one with its numbers; call .collect\(\) first"):
+        Inputs.of(Lazy())
