@@ -29,8 +29,9 @@ from .measure import PriorMeasure, ReferenceMeasure
 from .posterior import Posterior, load
 from .prediction import JointDensity, Prediction, combine_gaussians, combine_gaussians_joint
 from .prior import Draws, Prior
-from .quadrature import marginalise, warm_up
+from .quadrature import marginalise
 from .surrogate import Surrogate
+from .warming import warm_up
 
 __all__ = [
     "BackendUnavailableError",

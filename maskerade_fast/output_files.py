@@ -146,6 +146,15 @@ def check_outputs(outputs: Mapping[str, StrPath | None], inputs: Sequence[StrPat
         taken[identity] = f"{option} {_shown(given)}"
 
 
+def check_standard_output(inputs: Sequence[StrPath]) -> None:
+    """DataError where standard output goes into a file that is read, as with ``>> data.csv``."""
+    with contextlib.suppress(OSError):
+        status = os.fstat(1)
+        for path in inputs:
+            if stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.stat(path)):
+                raise DataError(f"standard output goes into {_shown(path)}, which is read; expected another file")
+
+
 def remove_unfinished() -> None:
     """Remove the temporary files of this process; for its end, as a second interrupt may have cut short the first."""
     for path in [path for path, process in _unfinished.items() if process == os.getpid()]:

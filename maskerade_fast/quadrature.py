@@ -17,14 +17,13 @@ import numpy as np
 
 from ._checks import Array, generator, integer, one_of, positive
 from .acquisition import ACQUISITIONS, propose
-from .backends import gpu_problem, on_their_device, require_gpu, single_threaded_blas, to_device, to_host
+from .backends import gpu_problem, on_their_device, require_gpu, single_threaded_blas, to_host
 from .checkpoint import Journal, Unrecorded, described_seed, fingerprint
 from .data import RegressionData, Standardiser
-from .distances import Metric, gaussian_mmd2, gaussian_mmd2_vjp
+from .distances import Metric
 from .foresight import require_matrix_room, require_time
 from .gmm import GMMBatch, concat
-from .gp import predict_gp
-from .gram import gram, warn_if_collapsed
+from .gram import warn_if_collapsed
 from .heartbeat import ticking
 from .inputs import ColumnNames, Inputs, targets
 from .integrals import Evidence, integrate
@@ -36,7 +35,6 @@ from .posterior import HistoryRow, Posterior
 from .prior import Draws, Prior
 from .sampling import SamplingRun
 from .streams import Stream
-from .student import StudentMixture
 from .surrogate import Surrogate
 
 _DEFAULT_MAX_COMPONENTS = 5
@@ -45,7 +43,6 @@ _DEFAULT_TREND = "linear"  # docs/method.md has what it does to evidence and for
 # evidence too sure. 300 evaluations, five seeds, rms error (median reported sd) with 1 and with 2: two_tones_12
 # 0.001 (0.004) and 0.008 (0.002), two_tones_40 0.039 (0.025) and 0.059 (0.016).
 _POWER = 1
-_WARM_UP_POINTS = (512, 2048)  # so many that CPU threads share one matrix, and then its factorisation
 
 Callback = Callable[[HistoryRow], Any]
 
@@ -451,37 +448,3 @@ def _progress_bar(show: bool, limits: Limits) -> Iterator[Any]:
     bar = Bar(total=limits.budget, unit="likelihood", disable=not show, file=Stream(sys.stderr), miniters=math.inf)
     with bar, ticking(bar.refresh, every=0.5) if show else nullcontext():
         yield bar
-
-
-def warm_up() -> None:
-    """Compile everything ahead, or load it from the disk cache: the first real call is then as fast as the others.
-
-    For the CPU, and for a GPU where there is one that can be used; there for one input dimension.
-    """
-    for device in ("cpu",) if gpu_problem() else ("cpu", "gpu"):
-        _warm_up(device)
-
-
-def _warm_up(device: str) -> None:
-    X, y = (to_device(a, device) for a in (np.linspace(0.0, 1.0, 12), np.sin(np.arange(12.0))))
-    post = marginalise(X, y, budget=12, initial=8, batch_size=4, nodes=32, device=device, seed=0)
-    prediction = post.predict(X[:2])
-    prediction.quantile(0.5)
-    prediction.cdf(0.0)
-    prediction.log_density(y[:2])
-    prediction.sample(100, 0)
-    post.joint_log_density(X[:2], y[:2])
-    StudentMixture(np.array([0.5]), np.zeros((1, 1)), np.ones((1, 1, 1)), 0.5).log_ratio(np.zeros((1, 1)))
-    g = post.mixtures_standardised[:2]
-    for n_points in _WARM_UP_POINTS:
-        points, targets = (to_device(a, device) for a in (np.linspace(0.0, 1.0, n_points), np.zeros(n_points)))
-        log_likelihood(g[0], points, targets, structure="dense")
-    log_likelihood(g, X, y, grad=True, structure="toeplitz")
-    for kind in ("diagonal", "full"):
-        predict_gp(g, X, y, None, X[:2], structure="toeplitz", covariance=kind)
-    gaussian_mmd2_vjp(g, g, gaussian_mmd2(g, bandwidth=1.0), bandwidth=1.0)
-    for phase in ("joint", "per_axis"):
-        log_likelihood(g, X, y, grad=True, phase=phase)
-        gram(g, X, X[:2], phase=phase)
-        gram(g, X, phase=phase)
-        predict_gp(g, X, y, None, X[:2], phase=phase)

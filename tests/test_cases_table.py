@@ -10,7 +10,8 @@ FOLDER = Path(__file__).parent
 
 def test_the_table_names_tests_that_exist() -> None:
     rows = re.findall(r"^\| (C\d\d) \|[^|]*\|([^|]*)\|([^|]*)\|$", (FOLDER / "README.md").read_text(), re.M)
-    assert [name for name, _, _ in rows] == [f"C{k:02d}" for k in range(1, 38)]
+    later = (38, 52)  # of sampling rates and time budgets
+    assert [name for name, _, _ in rows] == [f"C{k:02d}" for k in range(1, 53) if k not in later]
     for case, *cells in rows:
         found = 0
         for cell in cells:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import refused, run, written
 from numpy.testing import assert_allclose, assert_array_equal
 
 import maskerade_fast as mf
@@ -15,26 +16,6 @@ from maskerade_fast.cli import main
 from maskerade_fast.tables import read_table
 
 FAST = ["--budget", "12", "--seed", "3", "--max-components", "1"]
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    status = main([str(a) for a in arguments])
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one line of a command that ends with status 2."""
-    status, out, err = run(capsys, *arguments)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    return err
-
-
-def written(path: Path, names: str, columns: Any) -> Path:
-    """A CSV file; `names` with commas between them, or "" for none."""
-    rows = ["".join(f"{cell!s}," for cell in row)[:-1] for row in zip(*columns, strict=True)]
-    path.write_text("\n".join([*([names] if names else []), *rows]) + "\n")
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import refused, run
 from numpy.testing import assert_allclose, assert_array_equal
 
 import maskerade_fast.cli.bench
@@ -28,21 +29,6 @@ def data(tmp_path: Path) -> Path:
     path = tmp_path / "wave.csv"
     path.write_text("time,height\n" + rows)
     return path
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    status = main([str(a) for a in arguments])
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one line of a command that ends with status 2."""
-    status, out, err = run(capsys, *arguments)
-    assert status == 2
-    assert out == ""
-    assert err.count("\n") == 1
-    return err
 
 
 def test_fit_then_predict(capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path) -> None:

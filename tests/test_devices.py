@@ -417,9 +417,9 @@ def test_marginalise(emulated: Any, monkeypatch: pytest.MonkeyPatch, trend: str)
 def test_warming_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiles for the card too, and leaves nothing on the host by mistake."""
     warmed = []
-    genuine = mf.quadrature._warm_up
-    monkeypatch.setattr(mf.quadrature, "_WARM_UP_POINTS", (20,))
-    monkeypatch.setattr(mf.quadrature, "_warm_up", warmed.append)
+    genuine = mf.warming._warm_up
+    monkeypatch.setattr(mf.warming, "_WARM_UP_POINTS", (20,))
+    monkeypatch.setattr(mf.warming, "_warm_up", warmed.append)
     mf.warm_up()
     assert warmed == ["cpu", "gpu"]
     genuine("gpu")

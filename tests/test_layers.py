@@ -22,7 +22,7 @@ ROWS: list[list[str]] = [
     ["table_cells", "table_origins", "table_hints", "table_text", "tables"],
     ["foresight", "saved_checks"],
     ["surrogate", "integrals", "acquisition", "target", "starts", "modes", "proposals", "importance", "prediction"],
-    ["spectra", "calibration", "saved", "posterior", "limits", "sampling", "quadrature", "plotting"],
+    ["spectra", "calibration", "saved", "posterior", "limits", "sampling", "quadrature", "warming", "plotting"],
     ["predictions_csv", "cli.about", "cli.bench", "cli.parser", "cli.columns", "cli.report"],
     ["cli.fit", "cli.predict", "cli."],
     ["__init__", "__main__"],

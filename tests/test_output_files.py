@@ -350,7 +350,7 @@ def test_the_same_file_by_links(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to("new")
     for path in (hard, soft, tmp_path / "there" / "d.csv"):
         assert "the same file as the input" in refused("--save", path, data)
-    assert "the same file as --plot" in refused("--save", tmp_path / "there" / "p.png", plot=tmp_path / "p.png")
+    assert "the same file as --checkpoint" in refused("--save", tmp_path / "there" / "p", checkpoint=tmp_path / "p")
     assert "the same file as --predictions" in refused("--save", tmp_path / "dangling", predictions=tmp_path / "new")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,8 +13,10 @@ from .._checks import Array
 from .._text import listed, shortened
 from ..errors import DataError
 from ..inputs import ColumnNames, Inputs, check_names
-from ..table_hints import is_constant, looks_like_dates, running_number
+from ..table_hints import is_constant, is_unnamed, looks_like_dates, running_number, sentinel
 from ..tables import Table
+
+_LITTLE = 1e-9  # of a range, as an error of targets
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,12 @@ class Selection:
         """What a model keeps of it."""
         return ColumnNames(self.input_names, self.target_name, self.table.names, self.table.has_header)
 
-    def X(self) -> Inputs:
-        """All rows (N, D); NaN where a cell is missing."""
+    def X(self, origins: Array | None = None) -> Inputs:
+        """All rows (N, D), less the origins of the table's or those given; NaN where a cell is missing."""
         places = list(self.inputs)
-        return Inputs(self.table.numbers(places), self.table.origins[places])
+        if origins is None:
+            return Inputs(self.table.numbers(places), self.table.origins[places])
+        return Inputs(self.table.less(places, origins), origins)
 
     def whole(self) -> Array:
         """Which rows have all their inputs, shape (N,)."""
@@ -49,28 +54,30 @@ class Selection:
         return complete
 
     def y(self) -> Array:
-        """Targets of all rows (N,); NaN where a cell is missing, or where there is no target.
-
-        Raises
-        ------
-        DataError
-            If the column is not numeric, or has more digits than float64 can hold beside its differences.
-        """
+        """Targets of all rows (N,); NaN where a cell is missing, or where there is no target."""
         if self.target is None:
             return np.full(len(self.table.values), np.nan)
-        if self.table.origins[self.target] != 0.0:
+        return self.table.numbers([self.target])[:, 0] + self.table.origins[self.target]
+
+    def check_digits_of_targets(self) -> None:
+        """DataError for targets with so many digits that float64 would lose some that matter."""
+        if self.target is None or self.table.origins[self.target] == 0.0:
+            return
+        exact, origin = self.table.numbers([self.target])[:, 0], self.table.origins[self.target]
+        lost = np.abs((self.y() - origin) - exact)
+        if np.nanmax(lost) > _LITTLE * (np.nanmax(exact) - np.nanmin(exact)):
             raise DataError(
                 f"{self.table.path}: target {shortened(self.target_name)} has more digits than a float64 number holds; "
-                f"subtract {self.table.origins[self.target]:.0f} from it first"
+                f"subtract {origin:.0f} from it first"
             )
-        return self.table.numbers([self.target])[:, 0].copy()
 
 
 def parsed_names(option: str | None) -> tuple[str, ...] | None:
     """Names of ``--columns a,b``; a name with a comma stands in double quotes."""
     if option is None:
         return None
-    names = tuple(name.strip() for name in next(csv.reader([option], skipinitialspace=True), []))
+    cells = next(csv.reader([option], skipinitialspace=True), [])
+    names = tuple(unicodedata.normalize("NFC", name.strip()) for name in cells)
     if not names or "" in names:
         raise DataError(f"--columns: {option!r}, expected names with commas between them")
     if len(set(names)) < len(names):
@@ -121,7 +128,8 @@ def matched(
         goal = _target(table, target or names.target, required=target is not None)
         return Selection(table, inputs, None if goal in inputs else goal), ""
     if names.features is not None and names.has_header and table.has_header:
-        return _by_name(table, names, names.features, target), ""
+        features = tuple(name.strip() for name in names.features)  # as the reader does with a table's
+        return _by_name(table, names, features, target), ""
     return _by_place(table, names, n_dims, target)
 
 
@@ -134,23 +142,45 @@ def noted(table: Table) -> Iterator[str]:
 def remarks(selection: Selection, rows: Array) -> Iterator[str]:
     """What deserves a look among the inputs of a fit, in words; `rows` (N,) are those with all inputs."""
     table = selection.table
+    constant = []
     for k in selection.inputs:
-        values, name = table.values[rows, k], shortened(table.names[k])
-        if len(values) > 1 and is_constant(values):
-            yield f"Column {name} is the same in every row and tells nothing."
-        elif table.has_header and name == f"column {k + 1}" and running_number(values):
-            yield f"{name.capitalize()} has no name and counts the rows; it is an input (--columns chooses others)."
+        values, name = table.values[rows, k], table.names[k]
+        if table.origins[k] != 0.0:
+            yield f"{_column(name)} has more digits than float64; {table.origins[k]:.0f} is taken off before rounding."
+        if is_constant(values):
+            constant.append(name)
+        elif table.has_header and is_unnamed(name, k) and running_number(values):
+            yield (f"{_column(name)} has no name and counts the rows; it is an input unless --columns chooses others.")
         if dates := looks_like_dates(values, name):
             yield f"{dates[:1].upper()}{dates[1:]}."
-    if selection.target is not None and is_constant(table.values[rows, selection.target]):
-        yield f"The target {shortened(selection.target_name)} is the same in every row."
+        yield from _mark(_column(name), values)
+    if constant:
+        yield f"The same number in every row, which tells nothing: {listed(constant)}."
+    if selection.target is not None:
+        values = table.values[rows, selection.target]
+        if is_constant(values):
+            yield f"The target {shortened(selection.target_name)} is the same in every row."
+        yield from _mark("The target", values)
+
+
+def _mark(what: str, values: Array) -> Iterator[str]:
+    """A note on a number that may stand for a missing one."""
+    if (mark := sentinel(values)) is not None:
+        yield f"{what} has {mark:g}, far from its other numbers; if it stands for a missing one, empty the cell."
+
+
+def _column(name: str) -> str:
+    return f"C{name[1:]}" if name.startswith("column ") else f"Column {shortened(name)}"
 
 
 def _by_name(table: Table, names: ColumnNames, features: tuple[str, ...], target: str | None) -> Selection:
+    if table.names == names.table and target in (None, names.target):
+        inputs, goal = _places(names, features)
+        return Selection(table, inputs, goal)
     goal = _target(table, target or names.target, required=target is not None)
     left_out = {*names.table, names.target} - {*features}
     others = [name for k, name in enumerate(table.names) if k != goal and name not in left_out]
-    cure = "; --columns names the inputs in the model's order"
+    cure = f"; --columns {','.join(features)} takes these alone, --columns with other names those in the model's order"
     try:
         check_names(others, features, table.path, cure)
     except ValueError as error:
@@ -160,29 +190,45 @@ def _by_name(table: Table, names: ColumnNames, features: tuple[str, ...], target
     return Selection(table, tuple(table.column(name) for name in features), goal)
 
 
+def _places(names: ColumnNames, features: Sequence[str]) -> tuple[tuple[int, ...], int | None]:
+    """Places of inputs and target in the table that was fitted; of equal names the last is the target."""
+    left = list(range(len(names.table)))
+    goal = max((k for k in left if names.table[k] == names.target), default=None)
+    inputs = []
+    for name in features:
+        k = next(k for k in left if names.table[k] == name and k != goal)
+        left.remove(k)
+        inputs.append(k)
+    return tuple(inputs), goal
+
+
 def _by_place(table: Table, names: ColumnNames, n_dims: int, target: str | None) -> tuple[Selection, str]:
     width = len(table.names)
     why = "the model holds no names" if names.features is None or not names.has_header else "the table has no header"
     goal = _target(table, target, required=True)
-    if width == n_dims and goal is None:
-        inputs: Sequence[int] = range(n_dims)
+    if goal is None and names.features is None and table.has_header:
+        goal = _target(table, names.target, required=False)
+    others = [k for k in range(width) if k != goal]
+    inputs: Sequence[int]
+    if goal is not None and len(others) == n_dims:
+        inputs = others
+        how = f"the target is {shortened(table.names[goal])}, the other columns are the model's inputs in their order"
+    elif goal is None and width == n_dims:
+        inputs = others
         how = "its columns are the model's inputs in their order"
-    elif names.features is not None and width == len(names.table) == len(set(names.table)):
-        inputs = [names.table.index(name) for name in names.features]
-        goal = names.table.index(names.target or "") if goal is None else goal
+    elif goal is None and names.features is not None and width == len(names.table):
+        inputs, goal = _places(names, names.features)
         how = "its columns are those of the table that was fitted, in their order"
-    elif not names.table and width == n_dims + 1:
-        goal = width - 1 if goal is None else goal
-        inputs = [k for k in range(width) if k != goal]
+    elif goal is None and not names.table and names.target is None and width == n_dims + 1:
+        goal, inputs = width - 1, others[:-1]
         how = f"the target is {shortened(table.names[goal])}, the other columns are the model's inputs in their order"
     else:
-        whole = (
-            f", or the {len(names.table)} of the table that was fitted" if names.table else ", with or without a target"
-        )
+        whole = f", or the {len(names.table)} columns of the table that was fitted" if names.table else ""
         columns = "1 column" if width == 1 else f"{width} columns"
+        known = f" ({listed(names.features)})" if names.features else ""
         raise DataError(
             f"{table.path}: {columns} ({listed(table.names)}), expected the model's {n_dims} "
-            f"input{'s' if n_dims > 1 else ''} ({listed(names.features or ())}){whole}; {why}"
+            f"input{'s' if n_dims > 1 else ''}{known} in their order, and the target if --target names it{whole}; {why}"
         )
     return Selection(table, tuple(inputs), goal), f"{table.path}: {why}; {how}."
 

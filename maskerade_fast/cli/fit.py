@@ -19,7 +19,7 @@ from ..data import RegressionData
 from ..errors import DataError
 from ..foresight import foretold
 from ..heartbeat import heartbeat
-from ..output_files import check_outputs
+from ..output_files import check_outputs, check_standard_output
 from ..table_hints import runs_backwards
 from ..tables import read_table
 from .columns import Selection, chosen, noted, parsed_names, remarks
@@ -37,14 +37,17 @@ def fit(options: argparse.Namespace, session: Session) -> int:
     _check_options(options)
     outputs = {f"--{name}": getattr(options, name) for name in ("plot", "predictions", "save", "checkpoint")}
     check_outputs(outputs, [options.data])
-    table = read_table(options.data, header=options.header)
-    selection = chosen(table, parsed_names(options.columns), options.target)
+    check_standard_output([options.data])
+    columns = parsed_names(options.columns)
+    known = [*(columns or ()), *([options.target] if options.target is not None else [])]
+    table = read_table(options.data, header=options.header, known=known)
+    selection = chosen(table, columns, options.target)
+    selection.check_digits_of_targets()
     X, y = selection.X(), selection.y()
     whole = selection.whole()
     usable = np.flatnonzero(whole & np.isfinite(y))
     if len(usable) == 0:
-        nothing = "".join(f"; {note}" for note in table.notes if note.startswith("nothing is in"))
-        raise DataError(f"{table.path}: no row has all of {_roles(selection)}{nothing}")
+        raise DataError(f"{table.path}: no row has all of {_roles(selection)}{_nothing(selection)}")
     train, test = _split_rows(usable, options.test_fraction, options.split, options.seed)
     for line in (*noted(table), *_left_aside(selection, whole, y), *remarks(selection, whole)):
         say(line)
@@ -176,6 +179,14 @@ def _left_aside(selection: Selection, whole: Array, y: Array) -> Iterator[str]:
 
 def _roles(selection: Selection) -> str:
     return f"{listed(selection.input_names)} and {shortened(selection.target_name)}"
+
+
+def _nothing(selection: Selection) -> str:
+    """Which of the columns are empty, and what may be the cause; for a message."""
+    table = selection.table
+    empty = [k for k in table.empty if k in (*selection.inputs, selection.target)]
+    cause = "; do the lines end with a delimiter?" if empty and empty[-1] == len(table.names) - 1 else ""
+    return f"; nothing is in {listed([table.names[k] for k in empty])}{cause}" if empty else ""
 
 
 def _disorder(selection: Selection, rows: Array) -> Iterator[str]:

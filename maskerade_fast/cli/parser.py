@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,6 +44,12 @@ def _yes_or_no(text: str) -> bool:
     return text == "yes"
 
 
+def _output(text: str) -> Path:
+    if text in ("", "-") or text.endswith(("/", os.sep)):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected the name of a file; standard output is /dev/stdout")
+    return Path(text)
+
+
 def _add_table(command: argparse.ArgumentParser) -> None:
     """Options of a table to read."""
     command.add_argument(
@@ -69,19 +76,19 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--device", choices=("auto", "cpu", "gpu"), default="auto", help="default: the GPU where one can be used"
     )
-    fit.add_argument("--plot", metavar="OUT.png", type=Path, help="picture of the fit (needs matplotlib)")
+    fit.add_argument("--plot", metavar="OUT.png", type=_output, help="picture of the fit (needs matplotlib)")
     fit.add_argument(
         "--panels", action="store_true", help="with --plot: the spectrum, the evidence and the weights too"
     )
     fit.add_argument(
         "--predictions",
         metavar="OUT.csv",
-        type=Path,
+        type=_output,
         help="of the rows that were not learned from, or of all if none are held out",
     )
-    fit.add_argument("--save", metavar="MODEL.npz", type=Path, help="for `maskerade-fast predict`")
+    fit.add_argument("--save", metavar="MODEL.npz", type=_output, help="for `maskerade-fast predict`")
     fit.add_argument(
-        "--checkpoint", metavar="FILE", type=Path, help="keeps all likelihoods; the same call goes on from it"
+        "--checkpoint", metavar="FILE", type=_output, help="keeps all likelihoods; the same call goes on from it"
     )
     fit.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
@@ -96,4 +103,4 @@ def _add_predict(predict: argparse.ArgumentParser) -> None:
         "--columns", metavar="A,B", help="the model's inputs in its order, where this file names them otherwise"
     )
     _add_table(predict)
-    predict.add_argument("--predictions", metavar="OUT.csv", type=Path, help="default: standard output")
+    predict.add_argument("--predictions", metavar="OUT.csv", type=_output, help="default: standard output")

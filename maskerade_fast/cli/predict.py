@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 
 import numpy as np
 
 from ..console import Session
-from ..output_files import check_outputs
+from ..output_files import check_outputs, check_standard_output
 from ..tables import read_table
 from .columns import matched, noted, parsed_names
 from .report import count, scores, write_predictions
@@ -17,12 +18,19 @@ def predict(options: argparse.Namespace, session: Session) -> int:
     """Run the command; notes go to standard error, for standard output may hold the predictions."""
     from ..posterior import load
 
-    check_outputs({"--predictions": options.predictions}, [options.model, options.data])
+    inputs = [options.model, options.data]
+    check_outputs({"--predictions": options.predictions}, inputs)
+    check_standard_output(inputs)
     post = load(options.model)
-    table = read_table(options.data, header=options.header)
+    columns, names = parsed_names(options.columns), post.columns
+    expected = columns or (names.features if names.has_header else None) or ()
+    table = read_table(options.data, header=options.header, known=expected)
     n_dims = post.mixtures.n_dims
-    selection, how = matched(table, post.columns, n_dims, parsed_names(options.columns), options.target)
-    X, y = selection.X(), selection.y()
+    selection, how = matched(table, names, n_dims, columns, options.target)
+    if selection.target in table.problems:  # rows to be forecast may say so in words
+        session.note(f"There are no scores: {table.problems[selection.target]}")
+        selection = dataclasses.replace(selection, target=None)
+    X, y = selection.X(post.standardiser.x_origin), selection.y()
     whole = selection.whole()
     for line in (*noted(table), how):
         if line:
@@ -30,9 +38,9 @@ def predict(options: argparse.Namespace, session: Session) -> int:
     if not whole.all():
         session.note(f"{count(int((~whole).sum()), 'row')} with missing inputs: kept, without a prediction.")
     write_predictions(options.predictions or session.data_stream(), post, selection, np.arange(len(y)))
-    known = whole & np.isfinite(y)
-    if known.any():
-        for line in scores(post, post.predict(X[known]), X[known], y[known]):
+    scored = whole & np.isfinite(y)
+    if scored.any():
+        for line in scores(post, post.predict(X[scored]), X[scored], y[scored]):
             session.note(line)
     elif selection.target is not None:
         session.note(f"No row has both its inputs and {selection.target_name}: there are no scores.")

@@ -41,7 +41,7 @@ def scores(post: Posterior, prediction: Prediction, X: Inputs, y: Array) -> Iter
 
 def write_predictions(destination: Path | TextIO, post: Posterior, selection: Selection, rows: Array) -> None:
     """Write a line for each of `rows` to a file or a stream; those without inputs have empty cells."""
-    X, y = selection.X()[rows], selection.y()[rows]
+    X, y = selection.X(post.standardiser.x_origin)[rows], selection.y()[rows]
     whole = selection.whole()[rows]
     actual = None if selection.target is None else y
     lines = prediction_lines(
