@@ -47,6 +47,7 @@ _DATE = re.compile(
     rf"|[0-9]{{1,4}}-?({_MONTHS})-?[0-9]{{0,4}}|({_MONTHS})-?[0-9]{{2,4}}",
     re.IGNORECASE,
 )
+_LONGEST_DATE = 60  # characters
 _FLAGS = frozenset({"true", "false", "yes", "no", "t", "f", "y", "n"})
 
 
@@ -131,7 +132,7 @@ def cure(cell: str, *, alone: bool = False) -> str:
         pass
     else:
         return "write it without underscores" if "_" in cell else "leave the cell empty"
-    if _DATE.fullmatch(cell):
+    if len(cell) <= _LONGEST_DATE and _DATE.fullmatch(cell):
         return "write the time as a number, or leave the column out with --columns"
     if cell.lower() in _FLAGS:
         return "write 1 and 0, or leave the column out with --columns"

@@ -54,7 +54,8 @@ def delimiter(lines: list[str]) -> str:
     below = [d for d in ("\t", ";") if len(lines) > 1 and _divides_alike(rows[d][1:])]
     if below:  # R's table of one column: names of the rows, and one name above
         return below[0]
-    if _all_numbers(body) or _all_numbers([row for row in body if len(row) == len(blanks[0])]):
+    titled = _divides_alike(body) and _all_numbers(body[1:])  # a line of text above the names
+    if _all_numbers(body) or _all_numbers([row for row in body if len(row) == len(blanks[0])]) or titled:
         one_name = len(blanks[0]) == 1 and all(looks_like_thousands(line.strip()) for line in lines[1:])
         return "," if one_name else BLANKS
     if len(blanks) > 1 and _divides_alike(body) and len(body[0]) - len(blanks[0]) in (0, 1):

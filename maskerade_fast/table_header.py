@@ -70,14 +70,18 @@ def lacks_a_name(rows: Sequence[Sequence[str]], delimiter: str, *, sure: bool) -
 def wrong_width(rows: Sequence[Sequence[str]], lines: Sequence[int], line: int, delimiter: str) -> str:
     """What to do about the row on `line`, of another length than the first."""
     if _halves(rows, delimiter):
-        return "if the comma is a decimal one, write decimals with a point"
+        return f"if commas are decimal ones, write decimals with a point; if line {lines[0]} is a title, delete it"
     i, width = lines.index(line), len(rows[0])
     alike = all(len(row) == len(rows[i]) for row in rows[i:])
     if i == 1 and alike:
         return f"line {lines[0]} looks like a title: delete it or begin it with #, or put names with blanks in quotes"
     if alike and len(rows[i]) > width and i <= len(rows) - i:
         return "the lines above look like a title: delete them or begin them with #"
-    return "fill it up, or delete it" if len(rows[i]) < width else "put cells with a delimiter in double quotes"
+    return (
+        "fill it up, delete it, or begin it with #"
+        if len(rows[i]) < width
+        else "put cells with a delimiter in double quotes"
+    )
 
 
 def _halves(rows: Sequence[Sequence[str]], delimiter: str) -> bool:

@@ -105,6 +105,8 @@ class _Column:
     def __init__(self, values: Array, origin: float) -> None:
         self.values, self.origin = values, origin
         self.rest = np.zeros(len(values))  # numbers less their float64 values
+        self.from_first = np.zeros(len(values))  # long numbers less the first of them
+        self.first: decimal.Decimal | None = None
         self.offset = decimal.Decimal(origin)
         self.far = origin != 0.0
         self.differences = np.full(len(values) if self.far else 0, np.nan)
@@ -121,7 +123,7 @@ class _Column:
         if math.isnan(value) or (not self.far and (len(cell) < _LEAST_LONG or cell == repr(value))):
             return
         if cell == self.last[0]:
-            for array in (self.rest, self.differences, self.rest_of_differences):
+            for array in (self.rest, self.from_first, self.differences, self.rest_of_differences):
                 if len(array):
                     array[i] = array[self.last[1]]
             return
@@ -138,6 +140,8 @@ class _Column:
         is_long = _is_longer(exact, value, self.step, full)
         if is_long:
             self.rest[i] = float(_EXACT.subtract(exact, decimal.Decimal(value)))
+            self.first = exact if self.first is None else self.first
+            self.from_first[i] = float(_EXACT.subtract(exact, self.first))
         if self.far:
             shifted = _EXACT.subtract(exact, self.offset)
             self.differences[i] = float(shifted)
@@ -149,10 +153,10 @@ class _Column:
         if self.too_long >= 0:
             return ExactColumn(too_long=self.too_long)
         is_long = bool(self.rest.any())
-        without = _first_lost(self.values, self.rest) if is_long else -1
+        without = _first_lost(self.values, self.rest, self.from_first) if is_long else -1
         # a constant is served by its own digits
         if self.far and (is_long or self.to_the_unit) and np.nanmin(self.differences) < np.nanmax(self.differences):
-            lost = _first_lost(self.differences, self.rest_of_differences)
+            lost = _first_lost(self.differences, self.rest_of_differences, self.from_first)
             return ExactColumn(self.origin, self.differences, lost, without)
         return ExactColumn(lost=without, lost_without=without)
 
@@ -180,12 +184,17 @@ def _origin(values: Array) -> float:
     return 0.0
 
 
-def _first_lost(numbers: Array, rest: Array) -> int:
-    """First row that rounding moves too far beside its distance from the next other number; -1 for none."""
+def _first_lost(numbers: Array, rest: Array, from_first: Array) -> int:
+    """First row that rounding moves too far beside its distance from the next other number; -1 for none.
+
+    The exact numbers are ``numbers + rest``, or where even these merge, `from_first` and one number of the column.
+    """
     rows = np.flatnonzero(~np.isnan(numbers))
-    order = rows[np.lexsort((rest[rows], numbers[rows]))]
-    gaps = np.diff(numbers[order]) + np.diff(rest[order])
-    other = np.diff(numbers[order]).astype(bool) | np.diff(rest[order]).astype(bool)  # than the one before
+    order = rows[np.lexsort((from_first[rows], rest[rows], numbers[rows]))]
+    steps, finer, finest = (np.diff(column[order]) for column in (numbers, rest, from_first))
+    merged = (steps == 0.0) & (finer == 0.0)
+    gaps = np.where(merged, finest, steps + finer)
+    other = ~merged | (finest != 0.0)  # than the number before
     group = np.append(0, np.cumsum(other))
     between = np.concatenate([[np.inf], np.maximum(gaps[other], np.finfo(np.float64).tiny), [np.inf]])
     nearest = np.minimum(between[group], between[group + 1])

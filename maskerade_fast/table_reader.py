@@ -160,7 +160,9 @@ class Reader:
         for line, cells in itertools.islice(rows, self.n_named, None):
             if len(cells) != width:
                 why = (
-                    "fill it up, or delete it" if len(cells) < width else "put cells with a delimiter in double quotes"
+                    "fill it up, delete it, or begin it with #"
+                    if len(cells) < width
+                    else "put cells with a delimiter in double quotes"
                 )
                 self._refuse_width(line, cells, width, why)
             try:
@@ -202,6 +204,8 @@ class Reader:
             elif all(is_text(cell) for _, cell in bad) and not any(map(math.isfinite, row)):
                 units = is_first and self.has_header
                 what = "delete the row of units, or begin it with #" if units else "delete the line"
+            elif bad[0][0] == 0 and _MARK.match(bad[0][1]):
+                what = "delete the line if it is a comment, or correct the cell"
             for k, cell in bad:
                 self._bad.setdefault(k, _BadCell(line, cell, what))
         return row

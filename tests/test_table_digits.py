@@ -86,3 +86,107 @@ def test_too_many_digits_are_refused_by_row(tmp_path: Path) -> None:
     assert table.problems[0].startswith(message)
     assert table.problems[0].endswith("expected at most 1000 characters; round it")
     assert_array_equal(table.numbers([1]), [[1.0], [2.0]])
+
+
+STAMPS = [1_700_000_000_000_000_000 + 300 * i for i in range(9)]
+
+
+def column(cells: object) -> str:
+    return "t,y\n" + "".join(f"{cell},{k}\n" for k, cell in enumerate(cells))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["1700000000000000300"],
+        ["1700000000000000300"] * 3,
+        ["0", "5", "NA", "1700000000000000300"],
+        ["1700000000000000300", '"1700000000000000301.25"', "1.7e18", "17000000000000003D2"],
+        ["1.5", "-2", "0", "1e-400"],
+    ],
+)
+@pytest.mark.parametrize("origin", [1.7e18, 0.0, -3.0, 0.1])
+def test_differences_from_another_origin_are_rounded_once(tmp_path: Path, cells: list[str], origin: float) -> None:
+    table = table_of(tmp_path, column(cells))
+    found = table.less([1, 0], np.array([0.0, origin]))
+    assert_array_equal(found[:, 0], np.arange(float(len(cells))))
+    for cell, value in zip(cells, found[:, 1], strict=True):
+        if cell == "NA":
+            assert np.isnan(value)
+        else:
+            assert value == float(Fraction(cell.strip('"').replace("D", "e")) - Fraction(origin))
+
+
+def test_other_origins_are_checked(tmp_path: Path) -> None:
+    table = table_of(tmp_path, "t,u,y\n1,red,0." + "1" * 2000 + "\n2,blue,3\n")
+    with pytest.raises(ValueError, match=r"origins: shape \(1,\), expected \(2,\), one for each column"):
+        table.less([0, 2], np.zeros(1))
+    with pytest.raises(ValueError, match="origins"):
+        table.less([0], np.array([np.nan]))
+    with pytest.raises(DataError, match="line 2, column 'u': 'red'"):
+        table.less([1], np.zeros(1))
+    with pytest.raises(DataError, match="line 2, column 'y': .*expected at most 1000 characters; round it"):
+        table.less([2], np.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("cells", "line"),
+    [
+        ([10**40 + 300 * i for i in range(9)], 2),
+        ([10**60 + 300 * i for i in range(9)], 2),
+        ([0, *(10**18 + 300 * i for i in range(1, 9))], 3),
+        ([16 * 10**17 + 1, *STAMPS], 4),
+        ([0, *(f"1700000000.{i:09d}" for i in range(9))], 4),
+        ([-5, 5, 2**53 + 1, 2**53], 4),
+    ],
+)
+def test_digits_that_are_lost_are_refused_by_row(tmp_path: Path, cells: list[object], line: int) -> None:
+    """No origin holds all of them; less that of a model the rows near it are exact."""
+    table = table_of(tmp_path, column(cells))
+    with pytest.raises(
+        DataError, match=f"line {line}, column 't': .* has more digits than .*; split the file"
+    ) as caught:
+        table.numbers([0])
+    assert str(caught.value) == table.lost[0]
+    assert table.problems == {}
+    with pytest.raises(DataError, match="more digits"):
+        table.without_origin(0)
+    near = float(Fraction(str(cells[-1])))
+    for cell, value in zip(cells, table.less([0], np.array([near]))[:, 0], strict=True):
+        assert value == float(Fraction(str(cell)) - Fraction(near))
+
+
+def floats(low: float, high: float, count: int = 2000) -> list[float]:
+    return [float(x) for x in np.random.default_rng(3).uniform(low, high, count)]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["1.989e30", "1.99e30", "1.991e30"],
+        [repr(x) for x in floats(1e16, 4e16)],
+        [f"{x:.17g}" for x in floats(1e16, 4e16)],
+        [f"{x:.3f}" for x in floats(1e16, 4e16)],
+        [repr(x) for x in floats(-1e150, 1e150)],
+        [f"{x:.18e}" for x in floats(0.0, 1.0)],
+        [f"{x:.25f}" for x in floats(0.0, 1.0)],
+        [str(int(x) + 1) for x in floats(1e16, 4e16)],
+        [f"{x!r}123" for x in floats(0.1, 1.0)],
+        ["1", "2", "1000000000000000001"],
+        ["1700000000000000001"] * 3,
+    ],
+)
+def test_ordinary_columns_keep_their_bits_without_a_note(tmp_path: Path, cells: list[str]) -> None:
+    table = table_of(tmp_path, column(cells))
+    assert (table.lost, table.notes, table.origins[0]) == ({}, (), 0.0)
+    assert_array_equal(table.numbers([0])[:, 0], [float(cell) for cell in cells])
+    assert_array_equal(table.without_origin(0), [float(cell) for cell in cells])
+
+
+def test_exact_stamps_need_no_origin_as_targets(tmp_path: Path) -> None:
+    """They have one as inputs, for stamps between them; less nothing they are what they are."""
+    table = table_of(tmp_path, column([17 * 10**17 + 10**9 * i for i in range(9)]))
+    assert table.origins[0] == 1.7e18
+    assert_array_equal(table.without_origin(0), [float(17 * 10**17 + 10**9 * i) for i in range(9)])
+    with pytest.raises(DataError, match="more digits"):
+        table_of(tmp_path, column(STAMPS)).without_origin(0)
