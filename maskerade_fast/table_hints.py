@@ -105,8 +105,8 @@ def sentinel(values: Array) -> float | None:
     """A number that seems to stand for a missing one, as -9999, -99.9, 999.9 or 1e20; else None.
 
     It is the least or the greatest of at least three different numbers, of nines alone (three, or two after a minus) or
-    one that programs are known to write, and farther from the others than they are from each other; a negative one of three nines or more beside
-    none but positive numbers may be nearer.
+    one that programs are known to write, and farther from the others than they are from each other; a negative one of
+    three nines or more beside none but positive numbers may be nearer.
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import struct
@@ -208,11 +209,8 @@ def check_table(table: Table) -> None:
     assert numbers.shape == (n_rows, len(good))
     assert not (np.abs(numbers) > 1e150).any()
     np.testing.assert_array_equal(table.less(good, table.origins[good]), numbers)
-    try:
+    with contextlib.suppress(mf.DataError):  # for numbers of more than 1000 characters
         away = table.less(good, np.full(len(good), 3.0))
-    except mf.DataError as error:
-        assert "expected at most 1000 characters" in str(error)
-    else:
         np.testing.assert_array_equal(np.isnan(away), np.isnan(numbers))
     assert not np.isfinite(table.values[:, list(table.empty)]).any()
     with pytest.raises(mf.DataError) as caught:

@@ -125,7 +125,7 @@ def test_other_origins_are_checked(tmp_path: Path) -> None:
         table.less([0], np.array([np.nan]))
     with pytest.raises(DataError, match="line 2, column 'u': 'red'"):
         table.less([1], np.zeros(1))
-    with pytest.raises(DataError, match="line 2, column 'y': .*expected at most 1000 characters; round it"):
+    with pytest.raises(DataError, match=r"line 2, column 'y': .*expected at most 1000 characters; round it"):
         table.less([2], np.ones(1))
 
 
