@@ -114,13 +114,14 @@ class _Column:
         known = values[~np.isnan(values)]
         self.step = float(known.max() - known.min()) / len(values)
         self.to_the_unit = False
+        self.form = ""  # of the last cell that was long
         self.too_long = -1
         self.last = ("", -1)  # cell before, and its row: constants cost less
 
     def add(self, i: int, cell: str) -> None:
         value = float(self.values[i])
         cell = cell.strip()
-        if math.isnan(value) or (not self.far and (len(cell) < _LEAST_LONG or cell == repr(value))):
+        if math.isnan(value) or (not self.far and (len(cell) < _LEAST_LONG or self._is_printed(cell, value))):
             return
         if cell == self.last[0]:
             for array in (self.rest, self.from_first, self.differences, self.rest_of_differences):
@@ -148,6 +149,14 @@ class _Column:
             if is_long:
                 rest = _EXACT.subtract(shifted, decimal.Decimal(float(self.differences[i])))
                 self.rest_of_differences[i] = float(rest)
+
+    def _is_printed(self, cell: str, value: float) -> bool:
+        """True for a float64 number as programs print it; a quick way for most columns."""
+        if cell == format(value, self.form) or cell == repr(value):
+            return True
+        mantissa, exponent, _ = cell.partition("e")
+        self.form = f".{len(mantissa.partition('.')[2])}{exponent or 'f'}"
+        return cell == format(value, self.form)
 
     def result(self) -> ExactColumn:
         if self.too_long >= 0:
