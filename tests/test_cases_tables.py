@@ -109,9 +109,9 @@ def test_c41_columns_in_any_order(capsys: pytest.CaptureFixture[str], rows: Any,
         (
             "",
             4,
-            "4 columns (column 1, column 2, column 3, column 4), expected the model's 2 inputs (a, b), or the 3 of",
+            "4 columns (column 1, column 2, column 3, column 4), expected the model's 2 inputs (a, b) in their order",
         ),
-        ("", 1, "expected the model's 2 inputs (a, b), or the 3 of the table that was fitted; the table has no header"),
+        ("", 1, "or the 3 columns of the table that was fitted; the table has no header"),
     ],
 )
 def test_c41_other_columns_are_refused_with_both_lists(
@@ -144,7 +144,7 @@ def test_c41_columns_that_were_left_out_are_known(capsys: pytest.CaptureFixture[
     model = tmp_path / "m.npz"
     status, out, _ = run(capsys, "fit", data, "--columns", '"a, in m"', "--save", model, *FAST)
     assert status == 0
-    assert "8 rows to learn y from a, in m (header in the first row)" in out
+    assert '8 rows to learn y from "a, in m" (header in the first row)' in out
     post = mf.load(model)
     assert (post.feature_names, post.target_name) == (("a, in m",), "y")
     assert post.columns.table == ("place", "a, in m", "b", "y")
@@ -274,7 +274,7 @@ def test_c42_fits_tell_what_they_leave_out(capsys: pytest.CaptureFixture[str], r
     assert "2 held out (last)" in out
     assert_array_equal(read_table(out_file).values[:, 0], [3.0, np.nan, 9.0, 10.0, 11.0])
     empty = written(tmp_path / "e.csv", "a,b,y", [rows["a"], rows["b"], [""] * 12])
-    assert "no row has all of a, b and y; nothing is in y (do the lines end" in refused(capsys, "fit", empty)
+    assert "no row has all of a, b and y; nothing is in y" in refused(capsys, "fit", empty)
 
 
 # ---- C43: outputs ----
@@ -296,7 +296,6 @@ def test_c43_outputs_are_checked_before_the_fit(
         ["--save", "z", "--predictions", "z"],
         ["--save", "z", "--predictions", tmp_path / "z"],
         ["--plot", "z.png", "--save", "z.png"],
-        ["--save", ""],
     ):
         if "x/.." in str(options[1]):
             (tmp_path / "x").mkdir()
@@ -347,7 +346,7 @@ def test_c44_headers(
 @pytest.mark.parametrize(
     ("names", "columns", "options", "words"),
     [
-        ("a,b,y", [[4.0] * 6, range(6), [1, 2, 3, 5, 8, 13]], [], "Column a is the same in every row"),
+        ("a,b,y", [[4.0] * 6, range(6), [1, 2, 3, 5, 8, 13]], [], "The same number in every row, which tells nothing: a."),
         (",b,y", [range(6), [3, 1, 4, 1, 5, 9], [1, 2, 3, 5, 8, 13]], [], "Column 1 has no name and counts the rows"),
         ("a,y", [range(6), [2.0] * 6], [], "The target y is the same in every row"),
         ("day,y", [[20240130, 20240131, 20240201, 20240204, 20240205, 20240301], range(6)], [], "look like dates"),

@@ -57,7 +57,8 @@ class Selection:
         """Targets of all rows (N,); NaN where a cell is missing, or where there is no target."""
         if self.target is None:
             return np.full(len(self.table.values), np.nan)
-        return self.table.numbers([self.target])[:, 0] + self.table.origins[self.target]
+        y: Array = self.table.numbers([self.target])[:, 0] + self.table.origins[self.target]
+        return y
 
     def check_digits_of_targets(self) -> None:
         """DataError for targets with so many digits that float64 would lose some that matter."""

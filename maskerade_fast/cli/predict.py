@@ -27,7 +27,7 @@ def predict(options: argparse.Namespace, session: Session) -> int:
     table = read_table(options.data, header=options.header, known=expected)
     n_dims = post.mixtures.n_dims
     selection, how = matched(table, names, n_dims, columns, options.target)
-    if selection.target in table.problems:  # rows to be forecast may say so in words
+    if selection.target is not None and selection.target in table.problems:  # rows to be forecast may say so in words
         session.note(f"There are no scores: {table.problems[selection.target]}")
         selection = dataclasses.replace(selection, target=None)
     X, y = selection.X(post.standardiser.x_origin), selection.y()
