@@ -19,6 +19,16 @@ def quoted(text: str, length: int = 30) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names with commas between them, on one line; of many, the first and the last."""
+    """Names with commas between them, on one line; of many, the first and the last.
+
+    A name with a comma in it, or a blank at an end, stands in double quotes, as ``--columns`` takes it.
+    """
     shown = names if len(names) <= _MOST_NAMES else [*names[: _MOST_NAMES - 2], "...", names[-1]]
-    return ", ".join(shortened(name) for name in shown)
+    return ", ".join(_delimited(name) for name in shown)
+
+
+def _delimited(name: str) -> str:
+    short = shortened(name)
+    if name.isprintable() and ("," in name or name != name.strip()):
+        return '"' + short.replace('"', '""') + '"'
+    return short

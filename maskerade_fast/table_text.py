@@ -5,34 +5,38 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import os
 import re
 import select
 import stat
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ._memory import free_bytes
 from .archive import ALWAYS_READ, MOST_EXPANSION, opened
 from .errors import DataError
-from .table_cells import is_text, looks_like_thousands
+from .table_delimiter import BLANKS, delimiter, in_blanks
 
-# Bytes of memory that reading takes for each byte of the file, at most: measured for columns of single digits
-_ROOM = 16
+# Bytes of memory that reading takes for each byte of the file, at most: measured for columns of single digits, and for
+# one cell of 3 MB, of which csv takes 16.2
+_ROOM = 17
 # Most bytes that a pipe may hold
 _MOST_PIPED = 2**30
 # Seconds for which a pipe may say nothing
 _SILENCE = 30.0
 # Bytes and lines by which the delimiter is chosen
 _SAMPLE_BYTES, _SAMPLE_LINES = 100_000, 20
-# In this order: a comma may also sit inside the cells of the other two
-_DELIMITERS = ("\t", ";", ",")
-# Runs of blanks and tabs between cells
-BLANKS = " "
 # A spreadsheet's errors, as #N/A, are cells
-_COMMENT = re.compile(r"[ \t]*(?:#(?!(?:N/A|DIV/0!|REF!|VALUE!|NUM!|NAME\?|NULL!))|%|//)")
-_SEP_LINE = re.compile(r'"?sep=([;,|:^~\t ])"?[ \t;,]*(?:\r\n|\r|\n|$)', re.IGNORECASE)
+_COMMENT = re.compile(r"[ \t]*(?:#(?!(?:N/?A|DIV/0!|REF!|VALUE!|NUM!|NAME\?|NULL!))|%|//)")
+_SEP_LINE = re.compile(r'"?sep=([;,|:^~\t ])"?[ \t;,]*', re.IGNORECASE)
+# Characters of a cell that csv reads at most, as it allows on every system
+_LONGEST_CELL = 2**31 - 1
+# Runs of lines of comments that a message names
+_MOST_RUNS = 5
 
 # First bytes of files that are no text, what they are, and what to do with them
 _KINDS = (
@@ -74,15 +78,23 @@ class BadRowError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class TableText:
-    """UTF-8 bytes of a table, its delimiter, and whether its first line ``sep=;`` only names this."""
+    """UTF-8 bytes of a table, its delimiter, and which line, as ``sep=;``, only names this (0 for none)."""
 
     content: bytes
     delimiter: str
-    has_sep_line: bool
+    sep_line: int = 0
+
+    def may_hold_long_numbers(self) -> bool:
+        """Whether any number has 16 digits or more, counting a mark between decimals."""
+        mark = b"." if self.delimiter == "," else b".,"
+        return re.search(b"[0-9" + mark + b"]{16}", self.content) is not None
 
 
 class Rows:
     """Line and cells of every row that is neither blank nor a comment, from the first; cells are not stripped.
+
+    Below the first row, a line that begins with #, % or // is a row if it has `width` cells, more than one, and no
+    blanks between them.
 
     Attributes
     ----------
@@ -92,27 +104,48 @@ class Rows:
         The last of them and its line; line 0 if there was none.
     """
 
-    def __init__(self, text: TableText) -> None:
+    def __init__(self, text: TableText, width: int = 0) -> None:
         self.n_comments = 0
         self.comment = (0, "")
         self._delimiter = text.delimiter
         self._stream = io.TextIOWrapper(io.BytesIO(text.content), encoding="utf-8", newline="")
+        self._sep_line = text.sep_line
+        self._width = 0 if width == 1 or text.delimiter == BLANKS else width
         self._line = 0
         self._start = 0
         self._inside = False  # a quoted cell that goes on over several lines, where # begins no comment
-        if text.has_sep_line:
-            next(self._stream)
-            self._line = 1
+        self._any = False  # whether there was a row
+        self._runs: list[list[int]] = []  # first and last lines of comments one below the other
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        reader = csv.reader(self._lines(), delimiter=self._delimiter, skipinitialspace=True, strict=True)
-        try:
-            for cells in reader:
-                self._inside = False
-                if len(cells) > 1 or (cells and cells[0].strip()):
-                    yield self._start, cells
-        except csv.Error as error:  # of an unclosed quote the reader knows only where the file ends
-            raise BadRowError(self._start, str(error)) from None
+        with _long_cells():
+            reader = csv.reader(self._lines(), delimiter=self._delimiter, skipinitialspace=True, strict=True)
+            try:
+                for cells in reader:
+                    self._inside = False
+                    if len(cells) > 1 or (cells and cells[0].strip()):
+                        self._any = True
+                        yield self._start, cells
+            except csv.Error as error:  # of an unclosed quote the reader knows only where the file ends
+                raise BadRowError(self._start, str(error)) from None
+
+    def skipped(self, but: int = 0) -> str:
+        """What was passed over and where, except for the comment in line `but`; "" for nothing."""
+        count = self.n_comments - (but > 0)
+        if not count:
+            return ""
+        runs = [f"{first}" if first == last else f"{first} to {last}" for first, last in self._shown(but)]
+        if len(runs) > _MOST_RUNS:
+            runs = [*runs[:_MOST_RUNS], "more"]
+        lines = ", ".join(runs[:-1]) + (" and " if runs[1:] else "") + runs[-1]
+        return f"skipped 1 comment: line {lines}" if count == 1 else f"skipped {count} comments: lines {lines}"
+
+    def _shown(self, but: int) -> Iterator[tuple[int, int]]:
+        for first, last in self._runs:
+            if first <= but <= last:
+                yield from (run for run in ((first, but - 1), (but + 1, last)) if run[0] <= run[1])
+            else:
+                yield first, last
 
     def _lines(self) -> Iterator[str]:
         blanks = self._delimiter == BLANKS
@@ -120,12 +153,54 @@ class Rows:
             self._line += 1
             if not self._inside:
                 self._start = self._line
-                if line[0] in "#%/ \t" and is_comment(line):
-                    self.n_comments += 1
-                    self.comment = (self._line, line)
+                if self._line == self._sep_line:
+                    continue
+                if line[0] in "#%/ \t" and is_comment(line) and not self._is_row(line):
+                    self._pass_comment(line)
                     continue
                 self._inside = True
             yield in_blanks(line) if blanks else line
+
+    def _is_row(self, line: str) -> bool:
+        if not self._width or not self._any:
+            return False
+        try:
+            cells = next(csv.reader([line], delimiter=self._delimiter, skipinitialspace=True, strict=True), [])
+        except csv.Error:
+            return False
+        return len(cells) == self._width
+
+    def _pass_comment(self, line: str) -> None:
+        self.n_comments += 1
+        self.comment = (self._line, line)
+        if self._runs and self._runs[-1][1] == self._line - 1:
+            self._runs[-1][1] = self._line
+        elif len(self._runs) <= _MOST_RUNS:
+            self._runs.append([self._line, self._line])
+
+
+class _LongCells:
+    """Lets csv read cells of any length while some pass is under way; its limit is one for the whole process."""
+
+    def __init__(self) -> None:
+        self.lock, self.passes, self.limit = threading.Lock(), 0, 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self.lock:
+            if not self.passes:
+                self.limit = csv.field_size_limit(_LONGEST_CELL)
+            self.passes += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.passes -= 1
+                if not self.passes:
+                    csv.field_size_limit(self.limit)
+
+
+_long_cells = _LongCells()
 
 
 def read_text(path: Path) -> TableText:
@@ -148,30 +223,24 @@ def read_text(path: Path) -> TableText:
             raise OverflowError(most)
     content = _utf8(path, content)
     sample = content[:_SAMPLE_BYTES].decode("utf-8", errors="ignore")
-    sep = _SEP_LINE.match(sample)
-    if sep:
-        return TableText(content, sep[1], has_sep_line=True)
-    lines = [line for line in re.split(r"\r\n|\r|\n", sample) if line.strip() and not is_comment(line)]
-    if len(content) > _SAMPLE_BYTES and len(lines) > 2:
+    ends = "\ufeff \t\r\n"
+    numbered = (
+        (n, line)
+        for n, line in enumerate(io.StringIO(sample, newline=""), 1)
+        if line.strip(ends) and not is_comment(line)
+    )
+    first = list(itertools.islice(numbered, _SAMPLE_LINES + 1))
+    if first and (sep := _SEP_LINE.fullmatch(first[0][1].strip("\ufeff\r\n"))):
+        return TableText(content, sep[1], first[0][0])
+    lines = [line.rstrip("\r\n") for _, line in first]
+    if len(content) > _SAMPLE_BYTES and 2 < len(lines) <= _SAMPLE_LINES:
         lines.pop()  # cut
-    return TableText(content, _delimiter(lines[:_SAMPLE_LINES]), has_sep_line=False)
+    return TableText(content, delimiter(lines[:_SAMPLE_LINES]))
 
 
 def is_comment(line: str) -> bool:
     """True for a line that begins with #, % or //, perhaps after blanks, but not with a spreadsheet's error."""
     return _COMMENT.match(line) is not None
-
-
-def in_blanks(line: str) -> str:
-    """`line` with nothing but blanks between its cells, and none around them."""
-    return line.strip(" \t\r\n").replace("\t", " ") + "\n"
-
-
-def split(lines: list[str], delimiter: str) -> list[list[str]]:
-    """Stripped cells of every line."""
-    prepared = map(in_blanks, lines) if delimiter == BLANKS else lines
-    reader = csv.reader(prepared, delimiter=delimiter, skipinitialspace=True)
-    return [[cell.strip() for cell in row] for row in reader]
 
 
 def _utf8(path: Path, content: bytes) -> bytes:
@@ -211,45 +280,6 @@ def _refuse_other_kinds(path: Path, content: bytes) -> None:
             what, cure = kind, remedy
     if what:
         raise DataError(f"{path}: looks like {what}, expected a table as text; {cure}")
-
-
-def _delimiter(lines: list[str]) -> str:
-    """What divides the cells of the first lines.
-
-    The first of tab, semicolon, comma and blanks that leaves nothing but numbers and missing cells below the first
-    line; for blanks, rows of other lengths than the first are then complained of. Where none does, the first of tab,
-    semicolon and comma that divides the first two lines; else blanks, if they divide all lines alike and leave a column
-    of numbers; else the comma.
-    """
-    rows = {delimiter: split(lines, delimiter) for delimiter in (*_DELIMITERS, BLANKS)}
-    dividing = [d for d in _DELIMITERS if rows[d] and all(len(row) > 1 for row in rows[d][:2])]
-    for delimiter in dividing:
-        if _all_numbers(rows[delimiter][1:] or rows[delimiter]):
-            return delimiter
-    blanks = rows[BLANKS]
-    widths = {len(row) for row in blanks}
-    if dividing:
-        cells = [cell for row in rows[dividing[0]][1:] or rows[dividing[0]] for cell in row]
-        # "1 234,5 678": two numbers with separators of thousands, or three with a decimal comma in the middle
-        ambiguous = all(looks_like_thousands(cell) or not is_text(cell) for cell in cells)
-        # a comma in a line of names separates them
-        rest = blanks if dividing[0] == "," else blanks[1:] or blanks
-        whole = len(widths) == 1 and _all_numbers(rest)
-        return BLANKS if whole and not ambiguous else dividing[0]
-    body = blanks[1:] or blanks
-    if _all_numbers(body) or _all_numbers([row for row in body if len(row) == len(blanks[0])]):
-        one_name = len(blanks[0]) == 1 and all(looks_like_thousands(line.strip()) for line in lines[1:])
-        return "," if one_name else BLANKS
-    if len(widths) == 1 and len(blanks) > 1 and widths != {1}:
-        columns = zip(*body, strict=True)
-        return BLANKS if any(not any(map(is_text, column)) for column in columns) else ","
-    return ","
-
-
-def _all_numbers(rows: list[list[str]]) -> bool:
-    """True for rows of one width above 1 without text."""
-    widths = {len(row) for row in rows}
-    return len(widths) == 1 and widths != {1} and not any(is_text(cell) for row in rows for cell in row)
 
 
 def _content(path: Path) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import struct
@@ -67,6 +68,7 @@ CELLS = (
     *("", "NA", "?", "nan", "-nan", "inf", "1e999", "1_0", "0x10", "--1", "١", "1\0", '"', '""', '"a', "'", "x"),
     *("1,5", "-,5", "1,234", "1.234", "1.5", "1 234", "1'234", "1,234.5", "1.234,56", "5%", "$5", "#N/A", "#REF!"),
     *("2018", "2019", "20240131", "2024-01-31", "0.1", "9007199254740993", "1e300", "1e-400", "1" * 400, "3" * 1200),
+    *(".", "-", "--", "NaT", "3.0D+02", '="0"', "(3.0)", "TRUE", "[s]", "#3", "1700000000.000000001", "1e200"),
     *("0." + "1" * 1200, "1e400", "1e-999999999999999999999", "0e99999999999999999999", "a b"),
 )
 DELIMITERS = (",", ";", "\t", ", ", "|", " ", "   ", " \t", ";", ",")
@@ -196,14 +198,21 @@ def check_table(table: Table) -> None:
     assert (np.floor(table.origins) == table.origins).all()
     assert table.lines.shape == (n_rows,)
     assert (np.diff(table.lines) > 0).all()
-    for line in (*table.notes, *table.problems.values()):
+    for line in (*table.notes, *table.problems.values(), *table.lost.values()):
         assert line.isprintable(), line
         assert len(line) < len(table.path) + 1000, line
-    for k in table.problems:
+    for k in (*table.problems, *table.lost):
         with pytest.raises(mf.DataError):
             table.numbers([k])
-    good = [k for k in range(n_columns) if k not in table.problems]
-    assert table.numbers(good).shape == (n_rows, len(good))
+    good = [k for k in range(n_columns) if k not in table.problems and k not in table.lost]
+    numbers = table.numbers(good)
+    assert numbers.shape == (n_rows, len(good))
+    assert not (np.abs(numbers) > 1e150).any()
+    np.testing.assert_array_equal(table.less(good, table.origins[good]), numbers)
+    with contextlib.suppress(mf.DataError):  # for numbers of more than 1000 characters
+        away = table.less(good, np.full(len(good), 3.0))
+        np.testing.assert_array_equal(np.isnan(away), np.isnan(numbers))
+    assert not np.isfinite(table.values[:, list(table.empty)]).any()
     with pytest.raises(mf.DataError) as caught:
         table.column("no such column")
     assert str(caught.value).isprintable()

@@ -7,7 +7,6 @@ import gzip
 import os
 import threading
 import time
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -117,7 +116,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
         ("a_b,b\n1,2\n1,3_000\n", 1, "line 3, column 'b': '3_000', expected a finite number"),
         ("a,b\n1\0,2\n", 0, r"line 2, column 'a': '1\x00', expected a finite number"),
         ("a,b\n1,#REF!\n", 1, "line 2, column 'b': '#REF!', expected a finite number"),
-        ("b,a\n1,2\n#DIV/0!,3\n", 0, "line 3, column 'b': '#DIV/0!', expected a finite number"),
+        ("b,a\n1,2\n#NUM!,3\n", 0, "line 3, column 'b': '#NUM!', expected a finite number"),
         ('a,b\n"1\n1",2\n3,"4\n5"\n', 0, r"line 2, column 'a': '1\n1', expected a finite number"),
         ("a,b\n1,5%\n", 1, "'5%', expected a finite number; write the number alone, without a sign of percent"),
         ("a,b\n1,\u22125\n", 1, "expected a finite number; write minus as -"),
@@ -132,11 +131,22 @@ def test_columns_by_name(tmp_path: Path) -> None:
         ('a,b\n2,"1,234.5"\n', 1, "expected a finite number; write thousands without separators"),
         ("y\n1 234\n5 678\n", 0, "line 2, column 'y': '1 234', expected a finite number; write thousands"),
         ("1 234,5 678\n2 345,6 789\n", 0, "expected a finite number; write thousands without separators"),
-        ("1,234;5,678\n2,345;6,789\n", 0, "line 1, column 'column 1': '1,234', expected one way to write decimals"),
-        ('a,b\n1,"1,234"\n2,"2,345"\n', 1, "line 2, column 'b': '1,234', expected one way to write decimals"),
-        ("a;b\n1;1,5\n2;2.5\n", 1, "line 3, column 'b': '2.5', expected one way to write decimals"),
-        ("a;b\n1.234;1,5\n2.345;2,5\n", 0, "line 2, column 'a': '1.234', beside decimal commas in b expected one way"),
-        ("a,b,\n1,2,\n3,4,\n", 2, "nothing is in column 3 (do the lines end with a delimiter?)"),
+        (
+            "1,234;5,678\n2,345;6,789\n",
+            0,
+            "line 1, column 'column 1': '1,234', which may be 1234 or 1.234; write decimals",
+        ),
+        ('a,b\n1,"1,234"\n2,"2,345"\n', 1, "line 2, column 'b': '1,234', which may be 1234 or 1.234; write decimals"),
+        (
+            "a;b\n1;1,5\n2;2.5\n",
+            1,
+            "line 3, column 'b': '2.5', expected decimal commas or points in one column, not both",
+        ),
+        (
+            "a;b\n1.234;1,5\n2.345;2,5\n",
+            0,
+            "'1.234', which may be 1234 or 1.234 beside decimal commas in b; write decimals",
+        ),
     ],
 )
 def test_columns_that_are_not_numeric(tmp_path: Path, content: str, k: int, problem: str) -> None:
@@ -266,82 +276,12 @@ def test_notes(tmp_path: Path) -> None:
     assert notes == (
         "cells are separated by blanks",
         "line 2, a comment, was taken as names (a, b)",
-        "skipped 3 comments (lines from #, % or // on)",
+        "skipped 2 comments: lines 1 and 4",
         "commas were taken as decimal ones in b",
     )
     assert table_of(tmp_path, "a,b\n1,2\n").notes == ()
     notes = table_of(tmp_path, "1,2,\n3,4,\n").notes
-    assert notes == ("nothing is in column 3 (do the lines end with a delimiter?)",)
-
-
-@pytest.mark.parametrize("step", [10**9, 1000, 300, 1, 7 * 10**14])
-@pytest.mark.parametrize("unit", ["{}", "{}.0", "{}000000e-6", "-{}"])
-def test_c39_integer_nanoseconds(tmp_path: Path, step: int, unit: str) -> None:
-    n = 90
-    x = [17 * 10**17 + k * step for k in range(n)]
-    rows = "".join(f"{unit.format(stamp)},{k % 6}\n" for k, stamp in enumerate(x))
-    table = table_of(tmp_path, "ns,y\n" + rows)
-    sign = -1 if unit[0] == "-" else 1
-    assert_array_equal(table.values[:, 0] - table.values[0, 0], [sign * float(k * step) for k in range(n)])
-    for k in range(n):
-        assert int(table.origins[0]) + int(table.values[k, 0]) == sign * x[k]
-    assert table.origins[1] == 0.0
-    assert any("was taken off ns, so that float64 holds its digits" in note for note in table.notes)
-
-
-@pytest.mark.parametrize(
-    "cells",
-    [
-        ["1700000000.000000001", "1700000000.000000002", "1700000000.000000005"],
-        ["2450000,12345678901", "2450000,5", "NA", "2450000,75000000001"],
-        ["-1e18", "-1000000000000000001.5", "-1000000000000000003"],
-        ["123456789012345678901234567890", "123456789012345678901234567891", "123456789012345678901234567899.25"],
-    ],
-)
-def test_digits_beyond_float64(tmp_path: Path, cells: list[str]) -> None:
-    table = table_of(tmp_path, "t;y\n" + "".join(f"{cell};{k}\n" for k, cell in enumerate(cells)))
-    assert table.origins[0] == np.floor(table.origins[0]) != 0.0
-    for cell, value in zip(cells, table.values[:, 0], strict=True):
-        if cell == "NA":
-            assert np.isnan(value)
-        else:
-            assert value == float(Fraction(cell.replace(",", ".")) - Fraction(float(table.origins[0])))
-
-
-def test_other_columns_keep_their_bits(tmp_path: Path) -> None:
-    """Also exact ones far from 0, constants, and large numbers of a large range."""
-    columns = [
-        ["1950.0833333333333", "1951.1666666666667", "1960.25"],
-        ["2251799813685248", "2251799813685248.5", "2251799813685249"],
-        ["0.1", "0.1", "0.10"],
-        ["1700000000000000001", "1700000000000000001", "1700000000000000001"],
-        ["-1e300", "1.7e300", "3"],
-        ["1e17", "900000000000000001", "300000000000000001"],
-        ["1700000000.5", "1700000000.25", "1700000001"],
-    ]
-    rows = "".join(",".join(row) + "\n" for row in zip(*columns, strict=True))
-    table = table_of(tmp_path, rows)
-    assert_array_equal(table.values.T, [[float(cell) for cell in column] for column in columns])
-    assert_array_equal(table.origins, np.zeros(len(columns)))
-
-
-@pytest.mark.parametrize("form", ["{!r}", "{:.17g}", "{:.18e}", "{:.6f}"])
-def test_digits_of_float64_numbers_are_no_longer_ones(tmp_path: Path, form: str) -> None:
-    """Columns as NumPy and pandas write them keep their bits, also of a short span far from 0: a grid stays one."""
-    for x in (2004.88887 + 0.000114 * np.arange(300), 1_700_000_000.1 + 0.25 * np.arange(300)):
-        cells = [form.format(float(value)) for value in x]
-        table = table_of(tmp_path, "x,y\n" + "".join(f"{cell},{k}\n" for k, cell in enumerate(cells)))
-        assert_array_equal(table.origins, np.zeros(2))
-        assert_array_equal(table.values[:, 0], [float(cell) for cell in cells])
-
-
-def test_too_many_digits_are_refused_by_row(tmp_path: Path) -> None:
-    long = "1700000000000000001." + "3" * 2000
-    table = table_of(tmp_path, f"t,y\n1700000000000000000,1\n{long},2\n")
-    message = f"{tmp_path / 'data.csv'}, line 3, column 't': '17000000000000000"
-    assert table.problems[0].startswith(message)
-    assert table.problems[0].endswith("expected at most 1000 characters; round it")
-    assert_array_equal(table.numbers([1]), [[1.0], [2.0]])
+    assert notes == ("the last column was left out: without a name, and empty (lines end with a delimiter)",)
 
 
 @pytest.mark.parametrize(
@@ -349,9 +289,9 @@ def test_too_many_digits_are_refused_by_row(tmp_path: Path) -> None:
     [
         ("", "empty, expected rows of numbers"),
         ("\n\n", "empty, expected rows of numbers"),
-        ("# a\n% b\n", "nothing but 2 comments .*, expected rows of numbers"),
+        ("# a\n% b\n", "nothing but comments, expected rows of numbers"),
         ("a,b\n", "nothing but names in line 1"),
-        ("id,y\n#1,2\n", "nothing but names in line 1 and 1 comment .*, expected rows of numbers below"),
+        ("id,y\n#1 2\n", "nothing but names in line 1, expected rows of numbers below"),
         ("a,b\n1,2\n3\n", "line 3: 1 cell, expected 2 as in line 1"),
         ("a,b\n1,2\n3,4,5\n", "line 3: 3 cells, expected 2"),
         ("a,b\n1,2,\n3,4,\n", "line 2: 3 cells, expected 2 as in line 1; it ends with a delimiter"),
@@ -362,7 +302,6 @@ def test_too_many_digits_are_refused_by_row(tmp_path: Path) -> None:
         ('a,b\n1,2\n\n"3"x,4\n5,6\n', "line 4: not a CSV file"),
         ('# c\na b\n1 "2\n', "line 3: not a CSV file"),
         ('a,b\n1,2\n3,"4\n5,6\n' + "7,8\n" * 100, "line 3: not a CSV file"),
-        ("a,b\n1," + "2" * 200_000 + "\n", r"line 2: not a CSV file \(field larger than field limit"),
         (b"a,b\n1,\xff\xfe\n", r"not UTF-8 text \(byte 6\); save it as UTF-8"),
         ("a,b\n1,2\n".encode("utf-16")[:-1], r"not UTF-16 text \(byte 16\); save it as UTF-8"),
         ("a,b\n1,2\n".encode("utf-16-le"), "looks like UTF-16 text without its mark"),
@@ -448,7 +387,7 @@ def test_devices_and_files_beyond_memory(tmp_path: Path, monkeypatch: pytest.Mon
             load_arrays("/dev/zero", kind="a", version=1)
     with (tmp_path / "holes.csv").open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(DataError, match="1099511627776 bytes, to read which takes some 16 times as many"):
+    with pytest.raises(DataError, match="1099511627776 bytes, to read which takes some 17 times as many"):
         read_table(tmp_path / "holes.csv")
     with pytest.raises(DataError, match="damaged, or not a file saved"):
         load_arrays(tmp_path / "holes.csv", kind="a", version=1)

@@ -43,7 +43,7 @@ def fit(options: argparse.Namespace, session: Session) -> int:
     whole = selection.whole()
     usable = np.flatnonzero(whole & np.isfinite(y))
     if len(usable) == 0:
-        nothing = "".join(f"; {note}" for note in table.notes if note.startswith("nothing is in"))
+        nothing = f"; nothing is in {listed([table.names[k] for k in table.empty])}" if table.empty else ""
         raise DataError(f"{table.path}: no row has all of {_roles(selection)}{nothing}")
     train, test = _split_rows(usable, options.test_fraction, options.split, options.seed)
     for line in (*noted(table), *_left_aside(selection, whole, y), *remarks(selection, whole)):

@@ -18,7 +18,8 @@ from pathlib import Path
 import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-TABLES = ["tables", "table_text", "table_cells", "table_origins"]
+PARTS_OF_TABLES = ["cells", "delimiter", "header", "origins", "text", "reader"]
+TABLES = ["tables", *(f"table_{part}" for part in PARTS_OF_TABLES)]
 MODULES = [f"maskerade_fast.{name}" for name in (*TABLES, "archive")]
 with atheris.instrument_imports(include=[*MODULES, "zipfile", "gzip", "csv"]):
     import forged
