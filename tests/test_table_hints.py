@@ -7,7 +7,14 @@ import datetime
 import numpy as np
 import pytest
 
-from maskerade_fast.table_hints import is_constant, looks_like_dates, running_number, runs_backwards
+from maskerade_fast.table_hints import (
+    is_constant,
+    is_unnamed,
+    looks_like_dates,
+    running_number,
+    runs_backwards,
+    sentinel,
+)
 
 DAYS = [datetime.datetime(2024, 1, 29, 22, 58, 57) + datetime.timedelta(days=k) for k in range(40)]
 
@@ -30,7 +37,7 @@ def test_months_as_integers() -> None:
     assert note is not None
     assert note.endswith("differences between them are not months")
     assert note.isprintable()
-    assert looks_like_dates(months + 10.0, "month") is None
+    assert looks_like_dates(months + 50.0, "month") is None
 
 
 @pytest.mark.parametrize(
@@ -80,3 +87,63 @@ def test_running_constant_and_backwards(values: list[float], running: bool, cons
     assert running_number(column) is running
     assert is_constant(column) is constant
     assert runs_backwards(column) is backwards
+
+
+@pytest.mark.parametrize(
+    ("form", "unit"), [("%y%m%d", "days"), ("%d%m%Y", "days"), ("%m%d%Y", "days"), ("%Y%j", "days")]
+)
+def test_dates_in_other_forms(form: str, unit: str) -> None:
+    start = datetime.date(2003, 11, 20)  # the first figure of some is 0
+    values = np.array([float((start + datetime.timedelta(days=3 * k)).strftime(form)) for k in range(40)])
+    note = looks_like_dates(values, "day")
+    assert note is not None
+    assert note.endswith(f"differences between them are not {unit}")
+    assert looks_like_dates(values[:11], "day") is None
+    assert looks_like_dates(np.append(values, 99999999.0), "day") is None
+
+
+def test_weeks_and_quarters_as_integers() -> None:
+    weeks = np.array([100.0 * year + week for year in (2020, 2021) for week in range(1, 53)])
+    quarters = np.array([10.0 * year + quarter for year in range(2018, 2023) for quarter in range(1, 5)])
+    for values, unit, shift in ((weeks, "weeks", 60.0), (quarters, "quarters", 5.0)):
+        note = looks_like_dates(values, "t")
+        assert note is not None
+        assert note.endswith(f"differences between them are not {unit}")
+        assert looks_like_dates(values + shift, "t") is None
+
+
+@pytest.mark.parametrize("digits", range(3, 15))
+def test_plain_integers_are_no_dates(digits: int) -> None:
+    rng = np.random.default_rng(digits)
+    for low in (10 ** (digits - 1), 1):
+        columns = rng.integers(low, 10**digits, (1000, 12)).astype(float)
+        assert [column for column in columns if looks_like_dates(column, "a")] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([1.0, 2.0, 3.0, -9999.0, -9999.0], -9999.0),
+        ([1.25, 3.0, 2.0, -99.9], -99.9),
+        ([0.0, 5000.0, 300.0, -999.0], -999.0),
+        ([-5.0, 10.0, 20.0, 999.9], 999.9),
+        ([280.0, 290.0, 285.0, 1e20], 1e20),
+        ([280.0, 290.0, 285.0, 9.96921e36], 9.96921e36),
+        ([280.0, 290.0, np.nan, 285.0, -99.99], -99.99),
+        ([1.0, 2.0, 99.0], None),
+        ([1.0, 50.0, 99.0], None),
+        ([-50.0, 20.0, -99.0], None),
+        ([-5000.0, 5000.0, 300.0, -999.0], None),
+        ([5.0, 6.0, 7.0, 1000.0], None),
+        ([5.0, -999.0], None),
+        ([], None),
+    ],
+)
+def test_numbers_that_stand_for_missing_ones(values: list[float], found: float | None) -> None:
+    assert sentinel(np.array(values)) == found
+
+
+def test_columns_without_a_name() -> None:
+    assert is_unnamed("column 2", 1)
+    assert is_unnamed("Unnamed: 0", 1)
+    assert not any(is_unnamed(name, 1) for name in ("column 1", "index", "Unnamed", ""))
