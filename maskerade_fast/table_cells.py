@@ -136,7 +136,11 @@ def cure(cell: str, *, alone: bool = False) -> str:
         return "write the time as a number, or leave the column out with --columns"
     if cell.lower() in _FLAGS:
         return "write 1 and 0, or leave the column out with --columns"
-    return f"{'correct the cell' if alone else 'write numbers'}, or leave the column out with --columns"
+    if "|" in cell:
+        return "if | separates cells, write sep=| in the first line"
+    return (
+        f"{'correct the cell, delete the line,' if alone else 'write numbers,'} or leave the column out with --columns"
+    )
 
 
 def _number_cure(cell: str) -> str:
