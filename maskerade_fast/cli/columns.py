@@ -16,8 +16,6 @@ from ..inputs import ColumnNames, Inputs, check_names
 from ..table_hints import is_constant, is_unnamed, looks_like_dates, running_number, sentinel
 from ..tables import Table
 
-_LITTLE = 1e-9  # of a range, as an error of targets
-
 
 @dataclass(frozen=True)
 class Selection:
@@ -53,24 +51,16 @@ class Selection:
         complete: Array = np.all(np.isfinite(self.table.values[:, list(self.inputs)]), axis=1)
         return complete
 
-    def y(self) -> Array:
-        """Targets of all rows (N,); NaN where a cell is missing, or where there is no target."""
+    def y(self, *, every_digit: bool = False) -> Array:
+        """Targets of all rows (N,); NaN where a cell is missing, or where there is no target.
+
+        With `every_digit` DataError where float64 loses digits that matter.
+        """
         if self.target is None:
             return np.full(len(self.table.values), np.nan)
-        y: Array = self.table.numbers([self.target])[:, 0] + self.table.origins[self.target]
-        return y
-
-    def check_digits_of_targets(self) -> None:
-        """DataError for targets with so many digits that float64 would lose some that matter."""
-        if self.target is None or self.table.origins[self.target] == 0.0:
-            return
-        exact, origin = self.table.numbers([self.target])[:, 0], self.table.origins[self.target]
-        lost = np.abs((self.y() - origin) - exact)
-        if np.nanmax(lost) > _LITTLE * (np.nanmax(exact) - np.nanmin(exact)):
-            raise DataError(
-                f"{self.table.path}: target {shortened(self.target_name)} has more digits than a float64 number holds; "
-                f"subtract {origin:.0f} from it first"
-            )
+        return (
+            self.table.without_origin(self.target) if every_digit else self.table.less([self.target], np.zeros(1))[:, 0]
+        )
 
 
 def parsed_names(option: str | None) -> tuple[str, ...] | None:

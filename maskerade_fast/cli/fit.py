@@ -42,8 +42,7 @@ def fit(options: argparse.Namespace, session: Session) -> int:
     known = [*(columns or ()), *([options.target] if options.target is not None else [])]
     table = read_table(options.data, header=options.header, known=known)
     selection = chosen(table, columns, options.target)
-    selection.check_digits_of_targets()
-    X, y = selection.X(), selection.y()
+    X, y = selection.X(), selection.y(every_digit=True)
     whole = selection.whole()
     usable = np.flatnonzero(whole & np.isfinite(y))
     if len(usable) == 0:
