@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
-from typing import Any
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ._checks import is_cupy
 
+_T = TypeVar("_T")
+
+_LONG = 60  # characters of a text that are printed
 _FEW = 5  # numbers that are printed rather than counted
 
 
@@ -21,6 +24,18 @@ def own_arrays(container: Any) -> None:
         elif is_cupy(value):
             with value.device:
                 object.__setattr__(container, field.name, value.copy())
+
+
+def built(kind: type[_T], *values: Any, **named: Any) -> _T:
+    """A container of arrays that the package itself made and nobody else holds: without the copies of `own_arrays`."""
+    container = object.__new__(kind)
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.default is not MISSING:
+            object.__setattr__(container, field.name, field.default)
+    for name, value in (*zip(names, values, strict=False), *named.items()):
+        object.__setattr__(container, name, value)
+    return container
 
 
 def short_repr(container: Any) -> str:
@@ -42,4 +57,6 @@ def _shown(value: Any) -> str:
         return "(" + ", ".join(map(_shown, value)) + ")"
     if is_dataclass(value):
         return repr(value)
-    return repr(value) if isinstance(value, str | bool | int | None) else f"<{type(value).__name__}>"
+    if isinstance(value, str):
+        return repr(value if len(value) <= _LONG else value[: _LONG - 3] + "...")
+    return repr(value) if isinstance(value, bool | int | None) else f"<{type(value).__name__}>"

@@ -72,14 +72,16 @@ class Session:
         self.interrupts = 0
         self._raised = -_PAUSE
         self._working = True
+        self._writing = self._waited = False
 
     @property
     def interrupted(self) -> bool:
         return self.interrupts > 0
 
     def result_is_there(self) -> None:
-        """From here on an interrupt costs what is not yet written, no longer the result."""
+        """From here on a first interrupt waits until everything is written; another one ends that."""
         self.stage = "before everything was written"
+        self._writing = True
 
     def note(self, text: str) -> None:
         """Say one line on standard error, unless quiet."""
@@ -103,7 +105,12 @@ class Session:
         now = time.monotonic()
         if self._working and now - self._raised >= _PAUSE:
             self._raised = now
-            raise KeyboardInterrupt
+            self._waited = self._writing and self.interrupts == 1
+            if not self._waited:
+                raise KeyboardInterrupt
+
+    def _kept(self) -> str:
+        return "all is written" if self._waited else "the result rests on what was evaluated until then"
 
     def _finish(self) -> None:
         self._working = False
@@ -154,7 +161,7 @@ def run(work: Callable[[Session], int]) -> int:
             else:
                 if session.interrupted and status == 0:
                     status = INTERRUPTED
-                    _say_line(f"{session.program}: interrupted; the result rests on what was evaluated until then")
+                    _say_line(f"{session.program}: interrupted; {session._kept()}")
             output.flush()
             if output.failure is not None and not _is_broken_pipe(output.failure):
                 _say_line(f"{session.program}: standard output: cannot be written ({_reason(output.failure)})")

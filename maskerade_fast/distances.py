@@ -266,7 +266,8 @@ def to_atoms(
     largest, least, greatest = _extremes(points, atoms.masses)
     if largest > _LARGEST:
         name, parameter = next((n, p) for n, p, columns in halves if abs(columns).max() > _LARGEST)
-        raise ValueError(f"{name}: some {parameter} exceed {_LARGEST:g} times it")
+        unit = "" if getattr(metric, name) is None else f" times metric.{name}"
+        raise ValueError(f"{parameter}: some exceed {_LARGEST:g}{unit}, where squares overflow; rescale x")
     _check_sums(atoms.masses, greatest, largest)
     return atoms, Masses(least, greatest, (g.offsets,))
 

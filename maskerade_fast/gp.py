@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._checks import Array, is_cupy, one_of
-from ._containers import short_repr
+from ._containers import built, own_arrays, short_repr
 from ._memory import require_room
 from .backends import array_namespace, get_backend, on_their_device
 from .gmm import GMMBatch
@@ -35,6 +35,9 @@ class GPPrediction:
     variance: Array
     covariance: Array | None
     info: Array
+
+    def __post_init__(self) -> None:
+        own_arrays(self)
 
     __repr__ = short_repr
 
@@ -131,4 +134,4 @@ def predict_gp(
         if matrix is not None:
             diagonal = array_namespace(matrix).arange(matrix.shape[1])
             matrix[:, diagonal, diagonal] += noise
-    return GPPrediction(mean, variance, matrix, info)
+    return built(GPPrediction, mean, variance, matrix, info)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ._checks import Array, check_finite, float_array, is_cupy, plain_array, seen_by_host
+from ._containers import short_repr
 from ._text import listed
 from .backends import array_namespace, to_host
 
@@ -133,6 +134,8 @@ class ColumnNames:
     has_header: bool = True
     time: str = ""
     time_unit: str = ""
+
+    __repr__ = short_repr
 
 
 UNNAMED = ColumnNames()

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import qr
 
 from ._checks import Array, check_size, float_array, is_cupy
-from ._containers import short_repr
+from ._containers import built, own_arrays, short_repr
 from ._memory import require_bytes
 from .backends import single_threaded_blas, to_host
 from .gmm import GMMBatch, concat
@@ -67,6 +67,9 @@ class Evidence:
     coefficients: Array
     _rotated: Array
     _surrogate: Surrogate
+
+    def __post_init__(self) -> None:
+        own_arrays(self)
 
     __repr__ = short_repr
 
@@ -137,7 +140,8 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evi
     if mean > 0.0:
         relative_sd = min(math.sqrt(variance) / mean, 1e150)  # its square is finite
         log_mean, log_sd = math.log(mean), math.sqrt(math.log1p(relative_sd**2))
-    return Evidence(
+    return built(
+        Evidence,
         mean=mean,
         variance=variance,
         log_evidence=log_mean + surrogate.log_offset,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._checks import Array, check_finite, check_size, float_array, integer, non_negative, one_of, seen_by_host
-from ._containers import short_repr
+from ._containers import built, own_arrays, short_repr
 from .backends import get_backend, on_their_device
 from .gmm import GMMBatch, GMMGradient
 from .gram import PHASES, Points, checked_noise, checked_points, is_by_point, warn_if_collapsed
@@ -39,6 +39,9 @@ class LogLikelihood:
     jitter: Array
     grad: GMMGradient | None = None
 
+    def __post_init__(self) -> None:
+        own_arrays(self)
+
     __repr__ = short_repr
 
 
@@ -63,7 +66,7 @@ def log_likelihood(
     g : GMMBatch of B mixtures in D dimensions
     X : array, shape (N, D); also (N,) or a number for D = 1; or a data frame
         Integers beyond 2^53 keep all their digits: an offset is taken off before they are rounded.
-    y : array, shape (N,)
+    y : array, shape (N,), or a number for one row
         Targets of a zero-mean process.
     noise_variance : scalar, (B,), (1, N) or (B, N), optional
         Units of y squared; a 1-D array is one number a mixture. None: ``g.noise_variances``.
@@ -124,7 +127,7 @@ def log_likelihood(
         options = {"basis": grid[2], "jitter": float(jitter), "grad": bool(grad), "max_bytes": limit}
         value, info, shift, parts = xb.toeplitz_log_likelihood(*batch, **options)
         gradient = None if parts is None else GMMGradient(parts[0], parts[1], parts[2], parts[3][:, 0])
-        return LogLikelihood(value, info, shift, gradient)
+        return built(LogLikelihood, value, info, shift, gradient)
     value, info, shift, parts = xb.log_likelihood(
         g.offsets,
         g.weights,
@@ -140,10 +143,10 @@ def log_likelihood(
         max_bytes=limit,
     )
     if parts is None:
-        return LogLikelihood(value, info, shift)
+        return built(LogLikelihood, value, info, shift)
     per_point = is_by_point(noise_variance)
     d_noise = parts[3] if per_point else parts[3][:, 0]
-    return LogLikelihood(value, info, shift, GMMGradient(parts[0], parts[1], parts[2], d_noise))
+    return built(LogLikelihood, value, info, shift, GMMGradient(parts[0], parts[1], parts[2], d_noise))
 
 
 def checked_problem(
@@ -154,7 +157,7 @@ def checked_problem(
     non_negative(jitter, "jitter")
     limit = None if max_bytes is None else integer(max_bytes, "max_bytes", minimum=1)
     points = checked_points(X, "X", g)
-    y = float_array(y, "y", ndim=1, allow="any")
+    y = float_array(y, "y", ndim=(0, 1), allow="any").reshape(-1)
     seen_y = seen_by_host(y)
     check_finite(seen_y, "y")
     if len(y) != len(points.X):

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ._checks import integer, positive
 from ._memory import require_bytes
 from .foresight import duration
@@ -33,6 +35,8 @@ class Limits:
             raise ValueError("budget: None beside time_budget=None, expected at least one of them")
         if budget is not None:
             budget = integer(budget, "budget", minimum=1)
+        if isinstance(time_budget, bool | np.bool_):
+            raise TypeError(f"time_budget: expected seconds, got {time_budget!r}")
         if time_budget is not None:
             time_budget = positive(time_budget, "time_budget")
         initial = integer(initial, "initial", minimum=1)

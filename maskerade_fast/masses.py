@@ -48,7 +48,7 @@ class Masses(NamedTuple):
         if self.differ:
             warnings.warn(
                 f"{self}: their energy distance can be 0 between different mixtures; pass "
-                "metric=Metric(mass_correction=True)",
+                "metric=Metric(mass_correction=True), or take `hyperkernel`, where mass_weight counts",
                 UnequalMassWarning,
                 stacklevel=callers_level(),
             )

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ._checks import Array, float_array, integer, is_cupy, one_of
+from ._containers import own_arrays
 from ._text import shortened
 from .archive import load_arrays, save_arrays
 from .backends import array_namespace, on_their_device, single_threaded_blas, to_device_of, to_host
@@ -102,6 +103,9 @@ class Posterior:
     warnings: tuple[str, ...]
     history: tuple[HistoryRow, ...]
     columns: ColumnNames = UNNAMED
+
+    def __post_init__(self) -> None:
+        own_arrays(self)
 
     def __repr__(self) -> str:
         data, probabilities = self.data_standardised, self.component_probabilities
@@ -359,25 +363,25 @@ class Posterior:
         return float(np.logaddexp.reduce(logs)) + self.standardiser.log_density_shift(len(y_new))
 
     def kernel(self, lags: Any) -> Band:
-        """The kernel at `lags`, shape (L,) for D = 1 or (L, D), under the posterior; units of y squared.
+        """The kernel at `lags`, shape (L,) or a number for D = 1, or (L, D), under the posterior; units of y squared.
 
         Of the process alone, without the trend.
         """
-        given = lags = float_array(lags, "lags", ndim=(1, 2), dtype=np.float64)
-        lags = to_host(lags)
-        lags = lags[:, None] if lags.ndim == 1 else lags
+        given = float_array(lags, "lags", ndim=(0, 1, 2), dtype=np.float64)
+        lags = to_host(given)
+        lags = lags.reshape(-1, 1) if lags.ndim < 2 else lags
         if lags.shape[1] != self.data_standardised.n_dims:
             raise ValueError(f"lags: {lags.shape[1]} columns, expected {self.data_standardised.n_dims}")
 
         return kernel_band(self._carrying_nodes, lags).moved(given)
 
     def spectral_density(self, frequencies: Any, axis: int = 0) -> Band:
-        """Two-sided spectral density along input `axis` at `frequencies` (F,), in cycles per unit of x.
+        """Two-sided spectral density along input `axis` at `frequencies` (F,) or a number, in cycles per unit of x.
 
         Units of y squared per cycle per unit of x; over all frequencies it integrates to the kernel at lag 0.
         """
-        given = frequencies = float_array(frequencies, "frequencies", ndim=1, dtype=np.float64)
-        frequencies = to_host(frequencies)
+        given = float_array(frequencies, "frequencies", ndim=(0, 1), dtype=np.float64)
+        frequencies = to_host(given).reshape(-1)
         n_dims = self.data_standardised.n_dims
         axis = integer(axis, "axis", minimum=-n_dims)
         if axis >= n_dims:

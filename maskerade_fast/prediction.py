@@ -17,13 +17,13 @@ matrix of some hundred rows as well.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from ._checks import Array, check_size, float_array, generator, integer, is_cupy, positive, real
-from ._containers import short_repr
+from ._containers import built, own_arrays, short_repr
 from ._memory import require_bytes
 from .backends import array_namespace, get_backend, on_their_device, single_threaded_blas, to_device_of, to_host
 
@@ -61,6 +61,9 @@ class Prediction:
     means: Array
     variances: Array
     total: Array
+
+    def __post_init__(self) -> None:
+        own_arrays(self)
 
     __repr__ = short_repr
 
@@ -141,7 +144,8 @@ class Prediction:
         check_size(np.array([offset]), "offset")
         check_size(np.array([scale]), "scale")
         dtype = self.mean.dtype
-        return Prediction(
+        return built(
+            Prediction,
             (self.mean * scale + offset).astype(dtype, copy=False),
             (self.variance * scale**2).astype(dtype, copy=False),
             self.pair_weights,
@@ -153,7 +157,8 @@ class Prediction:
 
     def moved(self, reference: Any) -> Prediction:
         """The same with `mean` and `variance`, and hence all results, where `reference` lives; the rest stays."""
-        return replace(self, mean=to_device_of(reference, self.mean), variance=to_device_of(reference, self.variance))
+        moved = {name: to_device_of(reference, getattr(self, name)) for name in ("mean", "variance")}
+        return built(Prediction, **{field.name: getattr(self, field.name) for field in fields(self)} | moved)
 
     def _quantiles(self, levels: Array) -> Array:
         backend = get_backend(self.means)
@@ -177,6 +182,9 @@ class JointDensity:
 
     log_density: float
     mean: Array
+
+    def __post_init__(self) -> None:
+        own_arrays(self)
 
     __repr__ = short_repr
 
@@ -236,7 +244,7 @@ def combine_gaussians(pair_weights: Any, means: Any, variances: Any, *, factor: 
             f"pair_weights: the mixture vanishes at point {point}: sum of W s is {float(total[point]):.3g} trace W, "
             "expected > 0"
         )
-    return Prediction(mean.astype(dtype), variance.astype(dtype), weights, factor, means, variances, total)
+    return built(Prediction, mean.astype(dtype), variance.astype(dtype), weights, factor, means, variances, total)
 
 
 @on_their_device
@@ -298,7 +306,7 @@ def combine_gaussians_joint(
     square = float(amplitudes @ amplitudes)
     log_square = math.log(square) if square > 0.0 else -math.inf  # amplitudes of both signs may cancel to 0
     log_density = 2.0 * float(logs.max()) + log_square - math.log(total)
-    return JointDensity(log_density, (mean_sum / total).astype(dtype))
+    return built(JointDensity, log_density, (mean_sum / total).astype(dtype))
 
 
 @single_threaded_blas()  # OpenBLAS rounds differently for different numbers of threads

@@ -409,6 +409,8 @@ def draw_counts(m: int | Sequence[int], probabilities: Array) -> Array:
     if isinstance(m, int | np.integer):
         wanted = [integer(m, "m", minimum=1)] * len(probabilities)
     else:
+        if not hasattr(m, "__len__"):
+            raise TypeError(f"m: {m!r}, expected an integer or one for each of {len(probabilities)} sizes")
         if len(m) != len(probabilities):
             raise ValueError(f"m: {len(m)} counts, expected an integer or one for each of {len(probabilities)} sizes")
         wanted = [

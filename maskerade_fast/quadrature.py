@@ -87,7 +87,8 @@ def marginalise(
         "laplace" at most 1000 draws come from the settled measure; what is left then goes into its refits.
     time_budget : float, optional
         Seconds; no batch is started that is not expected to end in time, and no run whose one likelihood is expected
-        to take longer. With both budgets, the first one met ends the run.
+        to take longer. With both budgets, the first one met ends the run. "laplace" ends after some 50,000 likelihoods,
+        however much time is left.
     initial : int
         Evaluations at draws from the prior, before anything else; with "laplace" at most a tenth of the budget.
     batch_size : int

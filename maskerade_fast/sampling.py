@@ -55,6 +55,7 @@ _TELLING, _FEW_SHARE = 3, 0.1
 _MOST_DRAWS, _MOST_TRAINING = 1000, 300
 _SECONDS_A_CUBE = 1.5e-9
 # Of a time budget, what planning counts on: the surrogate at the end takes the rest
+_MOST_PLANNED = 50_000  # likelihoods, however long a time budget is: refits hold all of their draws
 _TIME_SHARE = 0.85
 # A likelihood with all that belongs to it, at least
 _LEAST_SECONDS = 1.5e-3
@@ -175,7 +176,7 @@ class SamplingRun:
             assert limits.budget is not None
             return limits.budget
         rate = max(self.seconds / max(self.target.cost, 1), _LEAST_SECONDS)
-        affordable = int(_TIME_SHARE * limits.seconds / rate)
+        affordable = min(int(_TIME_SHARE * limits.seconds / rate), _MOST_PLANNED)
         return affordable if limits.budget is None else min(limits.budget, affordable)
 
     @property

@@ -14,6 +14,7 @@ from ._checks import Array, check_finite, check_size
 
 _ROUNDING = 1e-6  # of sums of probabilities, which were divided by their total
 _FACTOR = 1e-8  # of the pair weights' largest: what `combine_gaussians` takes for W = F F^T
+_LARGEST_FREQUENCY = 1e75  # of standardised x, squared and once more squared
 _LARGEST = 1e150  # of units: their squares and inverses are then numbers
 
 
@@ -42,6 +43,8 @@ def check_values(parts: dict[str, Any]) -> None:
         sizes = g.n_components
         _require(sizes <= largest, sizes, f"{name}: components", f"at most {largest}, as component_probabilities has")
         _require(g.noise_variances is not None, None, f"{name}: noise_variances", "one a mixture")
+        for part in ("means", "scales"):
+            check_size(getattr(g, part), f"{name}: {part}", _LARGEST_FREQUENCY)
     _check_pairs(np.asarray(parts["pair_weights"]), np.asarray(parts["factor"]))
     _check_history(np.asarray(parts["history"]))
 
@@ -49,11 +52,11 @@ def check_values(parts: dict[str, Any]) -> None:
 def _check_units(units: Any) -> None:
     """Units with which numbers can be converted both ways, and squared."""
     for name in ("x_range", "y_scale"):
-        value = np.asarray(getattr(units, name))
+        value = np.asarray(getattr(units, name), dtype=np.float64)
         good = (value >= 1.0 / _LARGEST) & (value <= _LARGEST)
         _require(good, value, name, f"between {1.0 / _LARGEST:g} and {_LARGEST:g}")
     for name in ("x_min", "x_origin", "y_mean"):
-        value = np.asarray(getattr(units, name))
+        value = np.asarray(getattr(units, name), dtype=np.float64)
         _require(np.abs(value) <= _LARGEST, value, name, f"a number up to {_LARGEST:g}")
 
 
@@ -84,6 +87,9 @@ def _check_history(rows: Array) -> None:
     _require(whole, counts, "history: counts", "whole numbers >= 0")
     _require((seconds >= 0.0) & (seconds < np.inf), seconds, "history: seconds", "finite numbers >= 0")
     _require(rest == rest, rest, "history", "no NaN")
+    _require(rest[:, 2] < np.inf, rest[:, 2], "history: best log-likelihood", "numbers below infinity")
+    for name, column in (("evaluations", counts[:, 0]), ("seconds", seconds)):
+        _require(np.diff(column) >= 0.0, np.diff(column), f"history: steps of {name}", "none below 0")
     _require(rest[:, 1] >= 0.0, rest[:, 1], "history: log_evidence_sd", "numbers >= 0")
 
 

@@ -22,7 +22,7 @@ from scipy.linalg.lapack import dpocon
 from scipy.optimize import minimize_scalar
 
 from ._checks import Array, callers_level, float_array, is_cupy, non_negative, one_of, positive, real
-from ._containers import short_repr
+from ._containers import own_arrays, short_repr
 from ._memory import require_bytes
 from .backends import single_threaded_blas, to_device_of, to_host
 from .distances import Metric
@@ -92,6 +92,9 @@ class Surrogate:
     log_offset: float
     epsilon: float
     at_bound: bool
+
+    def __post_init__(self) -> None:
+        own_arrays(self)
 
     __repr__ = short_repr
 

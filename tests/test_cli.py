@@ -125,7 +125,7 @@ def test_missing_cells_are_counted(capsys: pytest.CaptureFixture[str], data: Pat
         ("a,b\n1,2\n2,3\n", ["--test-fraction", "1.5"], "--test-fraction: 1.5"),
         ("a,b\n1,2\n2,3\n", ["--test-fraction", "nan"], "--test-fraction: nan"),
         ("a,b\n1,2\n2,3\n", ["--budget", "0"], "budget: 0, expected >= 1"),
-        ("a,b\n1,2\n2,3\n", ["--minutes", "-1"], "time_budget: -60"),
+        ("a,b\n1,2\n2,3\n", ["--minutes", "-1"], "--minutes: -1, expected more than 0"),
         ("a,b\n1,2\n2,3\n", ["--seed", "-1"], "seed: -1"),
         ("a,b\n1,2\n2,3\n", ["--save", "none/m.npz"], "no folder"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import signal
 import subprocess
@@ -236,8 +237,14 @@ def test_signals(capsys: pytest.CaptureFixture[str], number: str) -> None:
             print("report")
         return 0
 
+    def again(session: Session) -> int:
+        late(session)
+        session._raised = -math.inf  # some time later
+        return early(session)
+
     assert said(capsys, early) == (130, "", "maskerade-fast: interrupted before there was a result\n")
-    assert said(capsys, late) == (130, "", "maskerade-fast: interrupted before everything was written\n")
+    assert said(capsys, late) == (130, "", "maskerade-fast: interrupted; all is written\n")
+    assert said(capsys, again) == (130, "", "maskerade-fast: interrupted before everything was written\n")
     rests = "maskerade-fast: interrupted; the result rests on what was evaluated until then\n"
     assert said(capsys, kept) == (130, "report\n", rests)
 

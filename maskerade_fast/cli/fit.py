@@ -8,6 +8,7 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..console import Session
 from ..data import RegressionData
 from ..errors import DataError
 from ..foresight import foretold
-from ..heartbeat import heartbeat
+from ..heartbeat import heartbeat, ticking
 from ..output_files import check_outputs, check_standard_output
 from ..table_hints import runs_backwards
 from ..tables import read_table
@@ -63,7 +64,8 @@ def fit(options: argparse.Namespace, session: Session) -> int:
     seconds = time.perf_counter() - start
     session.result_is_there()
     post = dataclasses.replace(post, columns=selection.names)
-    return _report(post, selection, (train, test), seconds, options, session)
+    with ticking(lambda: session.note("Predicting and writing."), every=30.0):
+        return _report(post, selection, (train, test), seconds, options, session)
 
 
 def _check_options(options: argparse.Namespace) -> None:
@@ -74,6 +76,8 @@ def _check_options(options: argparse.Namespace) -> None:
         raise DataError("--plot needs matplotlib: pip install 'maskerade_fast[plot]'")
     if not 0.0 <= options.test_fraction < 1.0:
         raise DataError(f"--test-fraction: {options.test_fraction}, expected at least 0 and below 1")
+    if options.minutes is not None and not options.minutes > 0.0:
+        raise DataError(f"--minutes: {options.minutes:g}, expected more than 0")
     if options.checkpoint and options.test_fraction > 0.0 and options.split == "random" and options.seed is None:
         raise DataError("--checkpoint: beside a random split expected --seed, else the rows differ at every start")
 
@@ -110,19 +114,24 @@ def _report(
     """Write what was asked for, the model first, and say what was found; one output that fails costs no other."""
     (train, test), X, y = rows, selection.X(), selection.y()
     say: Callable[[str], None] = _silent if options.quiet else print
-    failures: list[DataError | OSError] = []
+    failures: list[DataError] = []
+    written: list[str] = []
 
-    def attempt(write: Callable[[], Any]) -> None:
+    def attempt(path: Path, write: Callable[[], Any]) -> None:
         try:
             write()
-        except (DataError, OSError) as error:
+        except DataError as error:
             failures.append(error)
+        except OSError as error:
+            failures.append(DataError(f"{path}: cannot be written ({error.strerror or error})"))
+        else:
+            written.append(str(path))
 
     if options.save:
-        attempt(lambda: post.save(options.save))
+        attempt(options.save, lambda: post.save(options.save))
     if options.predictions:
         out = np.setdiff1d(np.arange(len(y)), train) if len(test) else np.arange(len(y))
-        attempt(lambda: write_predictions(options.predictions, post, selection, out))
+        attempt(options.predictions, lambda: write_predictions(options.predictions, post, selection, out))
     for line in summary(post, seconds):
         say(line)
     if len(test):
@@ -131,14 +140,13 @@ def _report(
     for warning in post.warnings:
         say(f"Warning: {warning}.")
     if options.plot:
-        attempt(lambda: _plot(post, selection, train, test, options))
+        attempt(options.plot, lambda: _plot(post, selection, train, test, options))
+    if written:
+        say(f"Wrote {', '.join(written)}.")
     for other in failures[1:]:
         session.warn(str(other))
     if failures:
         raise failures[0]
-    written = [str(path) for path in (options.plot, options.predictions, options.save) if path]
-    if written:
-        say(f"Wrote {', '.join(written)}.")
     return 0
 
 

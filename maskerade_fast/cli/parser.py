@@ -38,6 +38,14 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _name(text: str) -> str:
+    """The name of a column: UTF-8, as tables are, also in a locale that reads arguments otherwise."""
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeError:
+        return text
+
+
 def _yes_or_no(text: str) -> bool:
     if text not in ("yes", "no"):
         raise argparse.ArgumentTypeError(f"{text!r}, expected yes or no")
@@ -62,8 +70,8 @@ def _add_table(command: argparse.ArgumentParser) -> None:
 
 def _add_fit(fit: argparse.ArgumentParser) -> None:
     fit.add_argument("data", metavar="DATA.csv", type=Path, help="numbers in columns, with or without a header")
-    fit.add_argument("--target", metavar="NAME", help="column to predict (default: the last)")
-    fit.add_argument("--columns", metavar="A,B", help="columns to learn from (default: all but the target)")
+    fit.add_argument("--target", metavar="NAME", type=_name, help="column to predict (default: the last)")
+    fit.add_argument("--columns", metavar="A,B", type=_name, help="columns to learn from (default: all but the target)")
     _add_table(fit)
     fit.add_argument("--test-fraction", metavar="F", type=float, default=0.0, help="share of rows held out (default 0)")
     fit.add_argument("--split", choices=("random", "last"), default="random", help="which rows are held out")
@@ -98,9 +106,14 @@ def _add_predict(predict: argparse.ArgumentParser) -> None:
     predict.add_argument(
         "data", metavar="NEW.csv", type=Path, help="the model's inputs, found by name, with or without its target"
     )
-    predict.add_argument("--target", metavar="NAME", help="column of targets (default: the one of the model, if there)")
     predict.add_argument(
-        "--columns", metavar="A,B", help="the model's inputs in its order, where this file names them otherwise"
+        "--target", metavar="NAME", type=_name, help="column of targets (default: the one of the model, if there)"
+    )
+    predict.add_argument(
+        "--columns",
+        metavar="A,B",
+        type=_name,
+        help="the model's inputs in its order, where this file names them otherwise",
     )
     _add_table(predict)
     predict.add_argument("--predictions", metavar="OUT.csv", type=_output, help="default: standard output")

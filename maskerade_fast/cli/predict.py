@@ -8,6 +8,7 @@ import dataclasses
 import numpy as np
 
 from ..console import Session
+from ..heartbeat import ticking
 from ..output_files import check_outputs, check_standard_output
 from ..tables import read_table
 from .columns import matched, noted, parsed_names
@@ -37,7 +38,8 @@ def predict(options: argparse.Namespace, session: Session) -> int:
             session.note(line)
     if not whole.all():
         session.note(f"{count(int((~whole).sum()), 'row')} with missing inputs: kept, without a prediction.")
-    write_predictions(options.predictions or session.data_stream(), post, selection, np.arange(len(y)))
+    with ticking(lambda: session.note(f"Predicting {count(len(y), 'row')}."), every=30.0):
+        write_predictions(options.predictions or session.data_stream(), post, selection, np.arange(len(y)))
     scored = whole & np.isfinite(y)
     if scored.any():
         for line in scores(post, post.predict(X[scored]), X[scored], y[scored]):
