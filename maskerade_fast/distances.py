@@ -110,7 +110,7 @@ def energy_distance(a: GMMBatch, b: GMMBatch | None = None, *, metric: Metric | 
     metric = checked_metric(metric)
     check_pair(a, b)
     atoms = _energy_atoms((a,) if b is None else (a, b), metric)
-    return in_dtype(get_backend(a.weights).pairwise_distance(*atoms), a)
+    return _as_result(get_backend(a.weights).pairwise_distance(*atoms), a)
 
 
 @on_their_device
@@ -172,7 +172,7 @@ def gaussian_mmd2(a: GMMBatch, b: GMMBatch | None = None, *, bandwidth: float, m
     metric, bandwidth = checked_metric(metric), positive_square(bandwidth, "bandwidth")
     check_pair(a, b)
     atoms = _gaussian_atoms((a,) if b is None else (a, b), metric, bandwidth)
-    return in_dtype(get_backend(a.weights).pairwise_distance(*atoms), a)
+    return _as_result(get_backend(a.weights).pairwise_distance(*atoms), a)
 
 
 @on_their_device
@@ -295,6 +295,17 @@ def _check_sums(masses: Array, greatest: float, farthest: float) -> None:
             f"weights of mixture {b}: a total of {float(masses[b]):.3g}, expected at most {most:.3g} beside means and "
             f"scales up to {farthest:.3g}, as its squared distances would overflow; rescale y"
         )
+
+
+def _as_result(values: Array, a: GMMBatch) -> Array:
+    """Distances in the floating type of `a`; ValueError where they have no place in it."""
+    largest = float(np.finfo(a.dtype).max)
+    if values.dtype != a.dtype and values.size and float(values.max()) > largest:
+        raise ValueError(
+            f"weights: squared distances up to {float(values.max()):.3g}, which {a.dtype} does not hold; rescale y, or "
+            "use float64"
+        )
+    return in_dtype(values, a)
 
 
 def in_dtype(values: Array, a: GMMBatch) -> Array:

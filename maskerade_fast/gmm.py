@@ -21,7 +21,7 @@ from .backends import array_namespace, is_cupy, on_their_device, to_device, to_h
 Mixture = tuple[Any, Any, Any]
 
 _LARGEST = 1e300  # of any number: small multiples are still finite
-MOST_MASS, MOST_MASS_32 = 1e150, 1e18  # in float64 and float32: squares are finite, also times a distance
+MOST_MASS = 1e150  # its square is finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class GMMBatch:
     offsets : array of int64, shape (B + 1,)
         Starts at 0 and increases: every mixture has at least one component. Kept as a NumPy array.
     weights : array, shape (J,)
-        Non-negative, of a total mass up to 1e150, 1e18 in float32; units of y squared. ``J = offsets[-1]``.
+        Non-negative, of a total mass up to 1e150; units of y squared. ``J = offsets[-1]``.
     means, scales : array, shape (J, D)
         Centres and standard deviations of the spectral components, in cycles per unit of x; scales >= 0. No number is
         beyond 1e300.
@@ -320,16 +320,15 @@ def _checked_offsets(value: Any) -> Array:
 
 def _check_mass(weights: Array, offsets: Array) -> None:
     """ValueError naming the first mixture whose mass is so large that its square overflows."""
-    most, cure = (MOST_MASS_32, "rescale y, or use float64") if is_float32(weights) else (MOST_MASS, "rescale y")
     with np.errstate(over="ignore"):
-        if not len(weights) or float(weights.astype(np.float64, copy=False).sum()) <= most:
+        if not len(weights) or float(weights.astype(np.float64, copy=False).sum()) <= MOST_MASS:
             return
         mass = to_host(segment_sums(weights.astype(np.float64, copy=False), offsets))
-    if (mass > most).any():
-        b = int(np.argmax(mass > most))
+    if (mass > MOST_MASS).any():
+        b = int(np.argmax(mass > MOST_MASS))
         raise ValueError(
-            f"weights of mixture {b}: a total of {mass[b]:.3g}, expected at most {most:g}, as squares would "
-            f"overflow; {cure}"
+            f"weights of mixture {b}: a total of {mass[b]:.3g}, expected at most {MOST_MASS:g}, as squares would "
+            "overflow; rescale y"
         )
 
 

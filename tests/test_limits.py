@@ -142,7 +142,8 @@ def test_an_integral_takes_about_what_is_said() -> None:
     """Within a factor of five: the figure is for one core of some machine."""
     import numba
 
-    surrogate, count = mf.Surrogate.fit(TWO, [-1.0, -2.0]), 6000
+    metric = mf.Metric(mass_weight=1.0)
+    surrogate, count = mf.Surrogate.fit(TWO, [-1.0, -2.0], metric=metric), 6000
     drawn = np.random.default_rng(0).uniform(size=(3, 3 * count))
     offsets = np.arange(0, 3 * count + 1, 3)
     nodes = mf.GMMBatch.trusted(offsets, drawn[0], drawn[1][:, None], drawn[2][:, None], np.ones(count))

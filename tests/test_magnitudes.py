@@ -146,3 +146,16 @@ def test_predictions_far_apart_up_to_the_bound_are_numbers() -> None:
     p = combined(1e150)
     found = [p.mean, p.variance, p.quantile(0.3), p.log_density([1e149]), p.cdf(1e300), p.scaled(1e149, 10.0).mean]
     assert np.isfinite(np.concatenate(found)).all()
+
+
+def test_distances_in_float32() -> None:
+    """Sums of 1e39 have no place in float32; they are refused, and in float64 they are numbers."""
+    w, m, s = np.float32([2e19, 2e19]), np.float32([[0], [3]]), np.float32([[1], [1]])
+    g = mf.GMMBatch(np.array([0, 1, 2]), w, m, s)
+    for distance in (mf.energy_distance, lambda g: mf.gaussian_mmd2(g, bandwidth=1.0)):
+        with pytest.raises(
+            ValueError,
+            match=r"weights: squared distances up to 1.2e\+39, which float32 does not hold; rescale y, or use",
+        ):
+            distance(g)
+    assert np.isfinite(mf.energy_distance(mf.GMMBatch(g.offsets, w.astype(float), m, s))).all()

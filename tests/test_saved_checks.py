@@ -125,7 +125,7 @@ def test_what_passes_predicts_without_a_warning(tmp_path: Path) -> None:
             for number in forged.NUMBERS:
                 path.write_bytes(forged.forged(members, [("data", which, where, number)]))
                 try:
-                    found = unpacked(load_arrays(path, kind="posterior", version=2))
+                    found = unpacked(load_arrays(path, kind="posterior", version=3))
                     check_values(found)
                 except (ValueError, TypeError, KeyError, OverflowError, mf.DataError):
                     refused += 1
