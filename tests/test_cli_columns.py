@@ -147,3 +147,36 @@ def test_standard_output_onto_the_input(capsys: pytest.CaptureFixture[str], tmp_
     assert done.returncode == 2
     assert "standard output goes into" in done.stderr
     assert data.read_bytes() == content
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a locale of bytes")
+def test_names_of_columns_are_utf8_in_every_locale(tmp_path: Path) -> None:
+    data = written(tmp_path / "d.csv", "時間,y", [A, Y])
+    command = [sys.executable, "-m", "maskerade_fast", "fit", str(data), *FAST]
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command += ["--columns", "時間", "--target", "y", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_minutes_of_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = written(tmp_path / "d.csv", "a,y", [A, Y])
+    assert "--minutes: 0, expected more than 0" in refused(capsys, "fit", data, "--minutes", "0")
+
+
+def test_one_output_that_fails_costs_no_other(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written is said, and the failure names its file."""
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("maskerade_fast.cli.fit.write_predictions", full)
+    data = written(tmp_path / "d.csv", "a,y", [A, Y])
+    outputs = ["--save", tmp_path / "m.npz", "--predictions", tmp_path / "p.csv"]
+    status, out, err = run(capsys, "fit", data, *FAST, *outputs)
+    assert status == 2
+    assert f"Wrote {tmp_path / 'm.npz'}." in out
+    assert err == f"maskerade-fast fit: {tmp_path / 'p.csv'}: cannot be written (No space left on device)\n"
+    assert mf.load(tmp_path / "m.npz").feature_names == ("a",)

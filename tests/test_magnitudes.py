@@ -153,9 +153,6 @@ def test_distances_in_float32() -> None:
     w, m, s = np.float32([2e19, 2e19]), np.float32([[0], [3]]), np.float32([[1], [1]])
     g = mf.GMMBatch(np.array([0, 1, 2]), w, m, s)
     for distance in (mf.energy_distance, lambda g: mf.gaussian_mmd2(g, bandwidth=1.0)):
-        with pytest.raises(
-            ValueError,
-            match=r"weights: squared distances up to 1.2e\+39, which float32 does not hold; rescale y, or use",
-        ):
+        with pytest.raises(ValueError, match=r"weights: squared distances up to .*, which float32 does not hold"):
             distance(g)
     assert np.isfinite(mf.energy_distance(mf.GMMBatch(g.offsets, w.astype(float), m, s))).all()

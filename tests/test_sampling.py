@@ -195,3 +195,19 @@ def test_scale_and_shift_equivariance() -> None:
     plain, moved = fit(), mf.marginalise(7.0 + 3.0 * x, -2.0 + 5.0 * y, **QUICK)
     assert moved.log_evidence == pytest.approx(plain.log_evidence - len(y) * np.log(5.0), abs=1e-6)
     np.testing.assert_allclose(moved.predict(7.0 + 3.0 * x).mean, -2.0 + 5.0 * plain.predict(x).mean, rtol=1e-6)
+
+
+def test_a_long_time_budget_plans_no_more_than_memory_holds() -> None:
+    """Twenty hours for thirty rows: draws grew with the time until memory refused them."""
+    rng = np.random.default_rng(0)
+    rows: list[int] = []
+
+    def stop(row: Any) -> bool:
+        rows.append(row.evaluations)
+        return len(rows) > 3
+
+    x = np.linspace(0.0, 1.0, 30)
+    post = mf.marginalise(
+        x, rng.normal(size=30), budget=None, time_budget=1e12, callback=stop, max_components=1, seed=0
+    )
+    assert post.history[-1].evaluations < 60_000
