@@ -136,8 +136,6 @@ def remarks(selection: Selection, rows: Array) -> Iterator[str]:
     constant = []
     for k in selection.inputs:
         values, name = table.values[rows, k], table.names[k]
-        if table.origins[k] != 0.0:
-            yield f"{_column(name)} has more digits than float64; {table.origins[k]:.0f} is taken off before rounding."
         if is_constant(values):
             constant.append(name)
         elif table.has_header and is_unnamed(name, k) and running_number(values):
