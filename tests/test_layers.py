@@ -19,13 +19,11 @@ ROWS: list[list[str]] = [
     ["gmm", "grid", "trend", "inputs", "data", "sticks", "latent", "prior"],
     ["student", "relabelling", "measure", "warping"],
     ["optimize", "archive", "masses", "distances", "hyperkernel", "gram", "likelihood", "gp", "frames", "checkpoint"],
-    ["table_cells", "table_delimiter", "table_header", "table_origins", "table_hints"],
-    ["table_text", "table_reader", "tables"],
+    ["tables."],
     ["foresight", "saved_checks"],
     ["surrogate", "integrals", "acquisition", "target", "starts", "modes", "proposals", "importance", "prediction"],
     ["spectra", "calibration", "saved", "posterior", "limits", "sampling", "quadrature", "warming", "plotting"],
-    ["predictions_csv", "cli.about", "cli.bench", "cli.parser", "cli.columns", "cli.report"],
-    ["cli.fit", "cli.predict", "cli."],
+    ["predictions_csv", "cli."],
     ["__init__", "__main__"],
 ]
 HOME = {

@@ -7,7 +7,7 @@ import datetime
 import numpy as np
 import pytest
 
-from maskerade_fast.table_hints import (
+from maskerade_fast.tables.hints import (
     is_constant,
     is_unnamed,
     looks_like_dates,

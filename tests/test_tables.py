@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from maskerade_fast import DataError, table_text
+from maskerade_fast import DataError
 from maskerade_fast.archive import load_arrays
 from maskerade_fast.tables import Table, read_table
+from maskerade_fast.tables import text as table_text
 
 NUMBERS = [[1.0, 2.0, -3.5], [4.0, 5e-3, 6.0]]
 NAN = np.nan

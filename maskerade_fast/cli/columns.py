@@ -13,8 +13,8 @@ from .._checks import Array
 from .._text import listed, shortened
 from ..errors import DataError
 from ..inputs import ColumnNames, Inputs, check_names
-from ..table_hints import is_constant, is_unnamed, looks_like_dates, running_number, sentinel
 from ..tables import Table
+from ..tables.hints import is_constant, is_unnamed, looks_like_dates, running_number, sentinel
 
 
 @dataclass(frozen=True)

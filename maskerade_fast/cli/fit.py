@@ -21,8 +21,8 @@ from ..errors import DataError
 from ..foresight import foretold
 from ..heartbeat import heartbeat, ticking
 from ..output_files import check_outputs, check_standard_output
-from ..table_hints import runs_backwards
 from ..tables import read_table
+from ..tables.hints import runs_backwards
 from .columns import Selection, chosen, noted, parsed_names, remarks
 from .report import count, scores, summary, write_predictions
 

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._checks import Array
-from ._text import listed, quoted
-from .errors import DataError
-from .table_cells import cure, has_decimal_comma, is_missing, is_number, is_text, is_unsure, number, plain
-from .table_delimiter import BLANKS, split
-from .table_header import header, lacks_a_name, wrong_width
-from .table_origins import MOST_DIGITS, exact_columns
-from .table_text import Rows, TableText
+from .._checks import Array
+from .._text import listed, quoted
+from ..errors import DataError
+from .cells import cure, has_decimal_comma, is_missing, is_number, is_text, is_unsure, number, plain
+from .delimiter import BLANKS, split
+from .header import header, lacks_a_name, wrong_width
+from .origins import MOST_DIGITS, exact_columns
+from .text import Rows, TableText
 
 # Rows by which it is found out whether the first holds names
 _HEAD = 30

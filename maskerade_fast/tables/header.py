@@ -6,9 +6,9 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from ._text import listed
-from .table_cells import has_decimal_comma, is_flawed_number, is_missing, is_number, is_text, value
-from .table_delimiter import BLANKS
+from .._text import listed
+from .cells import has_decimal_comma, is_flawed_number, is_missing, is_number, is_text, value
+from .delimiter import BLANKS
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 # Integers that may be years, as names of columns

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._checks import Array
-from .table_cells import plain
+from .._checks import Array
+from .cells import plain
 
 # Characters of a cell whose digits float64 does not hold; a longer one is refused
 MOST_DIGITS = 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 
-from .table_cells import is_text, looks_like_thousands
+from .cells import is_text, looks_like_thousands
 
 # In this order: a comma may also sit inside the cells of those before it
 _DELIMITERS = ("\t", ";", ",", "|")

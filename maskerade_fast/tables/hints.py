@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
-from ._checks import Array
-from ._text import quoted
+from .._checks import Array
+from .._text import quoted
 
 # Fewer integers may look like dates by chance: in the forms that begin with year and month, and in others
 _LEAST_DATES, _LEAST_OTHERS = 5, 12

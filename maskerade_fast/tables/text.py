@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._memory import free_bytes
-from .archive import ALWAYS_READ, MOST_EXPANSION, opened
-from .errors import DataError
-from .table_delimiter import BLANKS, delimiter, in_blanks
+from .._memory import free_bytes
+from ..archive import ALWAYS_READ, MOST_EXPANSION, opened
+from ..errors import DataError
+from .delimiter import BLANKS, delimiter, in_blanks
 
 # Bytes of memory that reading takes for each byte of the file, at most: measured for columns of single digits, and for
 # one cell of 3 MB, of which csv takes 16.2

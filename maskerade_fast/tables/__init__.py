@@ -18,14 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ._checks import Array, check_finite
-from ._text import listed, quoted, shortened
-from .archive import MOST_EXPANSION
-from .errors import DataError
-from .table_cells import value
-from .table_origins import MOST_DIGITS, difference
-from .table_reader import Reader
-from .table_text import BadRowError, read_text
+from .._checks import Array, check_finite
+from .._text import listed, quoted, shortened
+from ..archive import MOST_EXPANSION
+from ..errors import DataError
+from .cells import value
+from .origins import MOST_DIGITS, difference
+from .reader import Reader
+from .text import BadRowError, read_text
 
 
 @dataclass(frozen=True, eq=False)
