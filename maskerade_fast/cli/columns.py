@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -68,7 +67,7 @@ def parsed_names(option: str | None) -> tuple[str, ...] | None:
     if option is None:
         return None
     cells = next(csv.reader([option], skipinitialspace=True), [])
-    names = tuple(unicodedata.normalize("NFC", name.strip()) for name in cells)
+    names = tuple(name.strip() for name in cells)
     if not names or "" in names:
         raise DataError(f"--columns: {option!r}, expected names with commas between them")
     if len(set(names)) < len(names):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import unicodedata
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,10 +42,9 @@ def parser() -> argparse.ArgumentParser:
 
 def _name(text: str) -> str:
     """The name of a column: UTF-8, as tables are, also in a locale that reads arguments otherwise."""
-    try:
-        return os.fsencode(text).decode()
-    except UnicodeError:
-        return text
+    with contextlib.suppress(UnicodeError):
+        text = os.fsencode(text).decode()
+    return unicodedata.normalize("NFC", text)
 
 
 def _yes_or_no(text: str) -> bool:
