@@ -255,3 +255,11 @@ def test_checkpoint(capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Pa
     assert (status, err.count("\n")) == (2, 1)
     assert f"fit: checkpoint: {path}: of another run: X differs, y differs" in err
     assert "no folder" in refused(capsys, "fit", data, "--checkpoint", tmp_path / "no" / "where")
+
+
+@pytest.mark.parametrize("threads", ["0", "-1", "two", ""])
+def test_numbers_of_threads_that_are_none(
+    capsys: pytest.CaptureFixture[str], data: Path, monkeypatch: pytest.MonkeyPatch, threads: str
+) -> None:
+    monkeypatch.setenv("NUMBA_NUM_THREADS", threads)
+    assert f"NUMBA_NUM_THREADS: {threads!r}, expected a whole number" in refused(capsys, "fit", data)

@@ -5,9 +5,11 @@ Bad input ends with one line on standard error and exit status 2, never with a t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from ..console import Session, run
+from ..errors import DataError
 from .parser import parser
 
 
@@ -17,6 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work(session: Session) -> int:
         options = parser().parse_args(arguments)
         session.program = f"maskerade-fast {options.command}"
+        _check_threads()
         if options.command == "fit":
             from .fit import fit
 
@@ -34,3 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return bench(options)
 
     return run(work)
+
+
+def _check_threads() -> None:
+    """Numba reads the number of threads while it loads, and fails where it is none."""
+    threads = os.environ.get("NUMBA_NUM_THREADS")
+    if threads is not None and not (threads.isdecimal() and int(threads) > 0):
+        raise DataError(
+            f"NUMBA_NUM_THREADS: {threads!r}, expected a whole number from 1 on; unset it for all processors"
+        )

@@ -179,7 +179,9 @@ def _may_lose(values: Array) -> bool:
         return bool(_origin(values))
     gaps = np.diff(known)
     nearest = np.minimum(np.append(np.inf, gaps), np.append(gaps, np.inf))
-    return bool((0.5 * np.spacing(np.abs(known)) >= _MOST_OFTEN * nearest).any())
+    rounding = 0.5 * np.spacing(np.abs(known))
+    often = np.count_nonzero(rounding >= _MOST_OFTEN * nearest) >= _OFTEN * len(known)
+    return bool(often or (rounding >= _MOST_ONCE * nearest).any())
 
 
 def _origin(values: Array) -> float:
