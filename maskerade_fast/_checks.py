@@ -98,8 +98,20 @@ def plain_array(value: Any, name: str) -> Array:
     except TypeError as error:
         raise TypeError(f"{name}: expected real numbers ({error})") from None
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name}: expected real numbers, got an array of dtype {array.dtype}")
+        raise TypeError(f"{name}: expected real numbers, got an array of dtype {array.dtype}{_odd_column(array)}")
     return array
+
+
+def _odd_column(array: Array) -> str:
+    """Which column of a table of objects holds something else than numbers, and what; for a message."""
+    if array.dtype != object or array.ndim != 2:
+        return ""
+    for k in range(array.shape[1]):
+        odd = [value for value in array[:, k] if not isinstance(value, int | float | np.number)]
+        if odd:
+            text = repr(odd[0])
+            return f"; column {k} holds {text if len(text) <= 30 else text[:27] + '...'}"
+    return "; its entries are numbers, of which .astype(float) makes an array"
 
 
 def _refuse_unit(value: Any, name: str) -> None:

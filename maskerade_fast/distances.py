@@ -7,16 +7,15 @@ where its arrays do.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ._checks import Array, float_array, is_cupy, non_negative, positive, seen_by_host
-from .backends import array_namespace, get_backend, on_their_device, to_host
+from .backends import array_namespace, get_backend, on_their_device
 from .gmm import GMMBatch, GMMGradient
-from .masses import Masses
+from .masses import Masses, check_sums
 
 __all__ = [
     "Metric",
@@ -29,7 +28,6 @@ __all__ = [
 Scale = float | tuple[float, ...] | None
 
 _LARGEST = 1e150  # the square of a coordinate must not overflow
-_LARGEST_SUM = 1e306  # of products of two masses and a distance: a few of them are added
 
 
 @dataclass(frozen=True)
@@ -268,7 +266,7 @@ def to_atoms(
         name, parameter = next((n, p) for n, p, columns in halves if abs(columns).max() > _LARGEST)
         unit = "" if getattr(metric, name) is None else f" times metric.{name}"
         raise ValueError(f"{parameter}: some exceed {_LARGEST:g}{unit}, where squares overflow; rescale x")
-    _check_sums(atoms.masses, greatest, largest)
+    check_sums(atoms.masses, greatest, largest)
     return atoms, Masses(least, greatest, (g.offsets,))
 
 
@@ -284,17 +282,6 @@ def _extremes(points: Array, masses: Array) -> tuple[float, float, float]:
             return largest, least, greatest
         points, masses = both[: points.size], both[points.size :]
     return float(abs(points).max()), float(masses.min()), float(masses.max())
-
-
-def _check_sums(masses: Array, greatest: float, farthest: float) -> None:
-    """ValueError where sums of products of weights and distances overflow; trusted batches may have any masses."""
-    most = math.sqrt(_LARGEST_SUM / max(1.0, farthest))
-    if greatest > most:
-        b = int(to_host(masses > most).argmax())
-        raise ValueError(
-            f"weights of mixture {b}: a total of {float(masses[b]):.3g}, expected at most {most:.3g} beside means and "
-            f"scales up to {farthest:.3g}, as its squared distances would overflow; rescale y"
-        )
 
 
 def _as_result(values: Array, a: GMMBatch) -> Array:

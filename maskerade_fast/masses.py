@@ -6,15 +6,18 @@ hyper-kernel of it is not positive definite.
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import NamedTuple
 
 import numpy as np
 
 from ._checks import Array, callers_level
+from .backends import to_host
 from .errors import UnequalMassWarning
 from .gmm import GMMBatch, segment_sums
 
+_LARGEST_SUM = 1e306  # of products of two masses and a distance: a few of them are added
 _EPS32 = float(np.finfo(np.float32).eps)
 
 
@@ -66,3 +69,14 @@ def positive_masses(g: GMMBatch) -> Array:
         b = int((mass > 0).argmin())
         raise ValueError(f"weights of mixture {b}: total {float(mass[b])}, expected > 0 where metric.mass_weight > 0")
     return mass
+
+
+def check_sums(masses: Array, greatest: float, farthest: float) -> None:
+    """ValueError where sums of products of weights and distances overflow; trusted batches may have any masses."""
+    most = math.sqrt(_LARGEST_SUM / max(1.0, farthest))
+    if greatest > most:
+        b = int(to_host(masses > most).argmax())
+        raise ValueError(
+            f"weights of mixture {b}: a total of {float(masses[b]):.3g}, expected at most {most:.3g} beside means and "
+            f"scales up to {farthest:.3g}, as its squared distances would overflow; rescale y"
+        )

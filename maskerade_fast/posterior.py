@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ._checks import Array, float_array, integer, is_cupy, one_of
+from ._checks import Array, callers_level, float_array, integer, is_cupy, one_of
 from ._containers import own_arrays
-from ._text import shortened
+from ._text import listed, shortened
 from .archive import load_arrays, save_arrays
 from .backends import array_namespace, on_their_device, single_threaded_blas, to_device_of, to_host
 from .calibration import calibrated_level, left_out_probabilities
@@ -435,6 +436,11 @@ class Posterior:
         """New points (M, D), less the origins of the inputs; where `X_new` lives."""
         inputs = Inputs.of(X_new, "X_new").ordered_as(self.feature_names, "X_new")
         n_dims = self.data_standardised.n_dims
+        if inputs.names is not None and self.feature_names is None and n_dims > 1:
+            warnings.warn(
+                f"X_new: the model holds no names; columns {listed(inputs.names)} are taken by their places",
+                stacklevel=callers_level(),
+            )
         if inputs.n_dims != n_dims:
             one = f"; one point of {n_dims} inputs is [[...]]" if inputs.numbers.shape == (n_dims, 1) else ""
             raise ValueError(f"X_new: shape {inputs.numbers.shape}, expected (M, {n_dims}){one}")

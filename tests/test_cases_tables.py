@@ -198,6 +198,9 @@ def test_c41_frames_in_python(rows: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\(unknown y\)"):
         post.predict(frame)
     assert np.isfinite(post.joint_log_density(frame[["b", "a"]], frame["y"]))
+    nameless = mf.marginalise(frame[["a", "b"]].to_numpy(), frame["y"], budget=12, seed=0, max_components=1)
+    with pytest.warns(UserWarning, match="X_new: the model holds no names; columns b, a are taken by their places"):
+        nameless.predict(frame[["b", "a"]])
 
 
 def test_c41_files_of_earlier_layouts_are_matched_by_place(

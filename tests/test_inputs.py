@@ -276,3 +276,10 @@ def test_a_lazy_frame() -> None:
 
     with pytest.raises(TypeError, match=r"X: a lazy frame, expected one with its numbers; call .collect\(\) first"):
         Inputs.of(Lazy())
+
+
+def test_columns_of_objects_are_named() -> None:
+    with pytest.raises(TypeError, match="X: expected real numbers, got an array of dtype object; column 1 holds 'red'"):
+        Inputs.of(np.array([[1.0, "red"], [2.0, 3.0]], dtype=object))
+    with pytest.raises(TypeError, match=r"dtype object; its entries are numbers, of which .astype\(float\) makes"):
+        Inputs.of(np.array([[1.0, 2]], dtype=object))
