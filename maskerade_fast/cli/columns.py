@@ -168,7 +168,10 @@ def _by_name(table: Table, names: ColumnNames, features: tuple[str, ...], target
     goal = _target(table, target or names.target, required=target is not None)
     left_out = {*names.table, names.target} - {*features}
     others = [name for k, name in enumerate(table.names) if k != goal and name not in left_out]
-    cure = f"; --columns {','.join(features)} takes these alone, --columns with other names those in the model's order"
+    if set(features) <= set(others):
+        cure = f"; --columns {','.join(features)} takes these alone"
+    else:
+        cure = "; --columns gives the inputs, as this table names them, in the model's order"
     try:
         check_names(others, features, table.path, cure)
     except ValueError as error:
