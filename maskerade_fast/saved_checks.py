@@ -82,6 +82,7 @@ def _check_pairs(weights: Array, factor: Array) -> None:
 
 def _check_history(rows: Array) -> None:
     """Counts that are whole, seconds, log evidence, its sd and the best log-likelihood of each batch."""
+    _require(len(rows) > 0, len(rows), "history: rows", "one for each batch")
     counts, seconds, rest = rows[:, :2], rows[:, 2], rows[:, 3:]
     whole = (counts >= 0.0) & (counts < 2.0**53) & (counts == np.floor(np.where(np.isfinite(counts), counts, 0.0)))
     _require(whole, counts, "history: counts", "whole numbers >= 0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import pickle
 import subprocess
@@ -402,3 +403,21 @@ def test_c51_what_is_foretold_is_right_within_a_factor_of_two(n: int, grid: bool
 )
 def test_durations_read_well(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_c45_results_that_users_build_own_their_arrays() -> None:
+    """Those of the package's own functions too are nobody else's; built by hand, they are copies."""
+    x = np.linspace(0.0, 1.0, 9)
+    post = mf.marginalise(x, np.sin(9.0 * x), budget=12, max_components=1, seed=0)
+    g = post.mixtures
+    surrogate = mf.Surrogate.fit(g[:3], [-1.0, -2.0, -3.0], metric=mf.Metric(mass_weight=1.0, noise_weight=1.0))
+    evidence = mf.integrate(surrogate, g, np.full(len(g), 1.0 / len(g)))
+    likelihood, prediction = mf.log_likelihood(g, x, x), mf.predict_gp(g, x, x, None, x[:2])
+    for result in (post, post.predict(x), surrogate, evidence, likelihood, prediction):
+        values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+        again = type(result)(**values)
+        arrays = [name for name, value in values.items() if isinstance(value, np.ndarray) and value.size]
+        assert arrays
+        for name in arrays:
+            assert not np.shares_memory(getattr(again, name), values[name]), (type(result).__name__, name)
+            np.testing.assert_array_equal(getattr(again, name), values[name])

@@ -144,3 +144,41 @@ def test_what_passes_predicts_without_a_warning(tmp_path: Path) -> None:
                     assert not np.isnan(prediction.quantile(0.3)).any()
     assert passed > 100
     assert refused > 500
+
+
+def test_impossible_frequencies() -> None:
+    for group in ("mixtures", "nodes"):
+        for part in ("means", "scales"):
+            found = parts()
+            getattr(found[f"{group}_standardised"], part)[0, 0] = 1e200
+            with pytest.raises(ValueError, match=rf"{group}: {part}: entries up to 1e\+200, expected at most 1e\+75"):
+                check_values(found)
+
+
+@pytest.mark.parametrize(
+    ("column", "entries", "words"),
+    [
+        (0, (9.0, 3.0), "history: steps of evaluations: -6.0, expected none below 0"),
+        (2, (0.5, 0.25), "history: steps of seconds: -0.25, expected none below 0"),
+        (5, (1.0, INF), "history: best log-likelihood: inf, expected numbers below infinity"),
+    ],
+)
+def test_impossible_histories(column: int, entries: tuple[float, float], words: str) -> None:
+    found = parts()
+    found["history"] = np.repeat(found["history"][:1], 2, axis=0)
+    check_values(found)
+    found["history"][:, column] = entries
+    with pytest.raises(ValueError, match=words):
+        check_values(found)
+    found["history"] = found["history"][:0]
+    with pytest.raises(ValueError, match="history: rows: 0, expected one for each batch"):
+        check_values(found)
+
+
+def test_units_of_a_small_type() -> None:
+    """Compared in float64: 1e150 is no float32 number."""
+    found = parts()
+    units = found["standardiser"]
+    for name in ("x_min", "x_range", "x_origin"):
+        object.__setattr__(units, name, getattr(units, name).astype(np.float32))
+    check_values(found)
