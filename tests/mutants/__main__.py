@@ -1,0 +1,161 @@
+"""Put small faults into the sources, one at a time, and see which test notices each.
+
+    python tests/mutants [--seed 16] [--group gpu cpu] [--jobs 2] [--minutes M] [--list] [--again WORD]
+    python tests/mutants --quick          what .ci/run does: faults that need no compiler, each by the test that noticed it
+
+Results are kept in bench/results/mutants.json and written after every fault: a run that is cut off goes on where it
+was. A fault that no test notices needs a test, or an ``argument`` in that file for why nothing can notice it; it stays
+there for as long as the fault is drawn. Exit status 1 if one has neither. tests/mutants/rules.py has the kinds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import drawing
+import record
+import rules
+import trials
+from rules import Place
+
+QUICK_SECONDS = 8.0  # the longest single test of a quick run
+QUICK_TOTAL = 150.0  # of all their tests, one after another, when they were recorded
+QUICK_LEAST = 24  # faults of a quick run, fewer of which say that the file is out of date
+
+
+def main() -> int:
+    options = arguments()
+    if options.quick:
+        return quick(options.jobs)
+    kept = record.read()
+    if options.again:
+        kept = {key: entry for key, entry in kept.items() if options.again not in json.dumps(entry)}
+    end = time.monotonic() + 60 * options.minutes
+    while True:
+        unfit = frozenset(key for key, entry in kept.items() if entry["status"] == "unfit")
+        drawn = [place for group in options.group for place in drawing.faults(group, options.seed, unfit)]
+        missing = [place for place in drawn if not record.settled(kept.get(drawing.key(place)))]
+        if options.list:
+            for place in drawn:
+                print(record.described(place, kept.get(drawing.key(place))))
+            return 0
+        if not missing or time.monotonic() > end:
+            break
+        work(missing, kept, options, end)
+        if not any(kept.get(drawing.key(place), {}).get("status") == "unfit" for place in missing):
+            break
+    open_ones = [place for place in drawn if not record.settled(kept.get(drawing.key(place)))]
+    for place in open_ones:
+        print(record.described(place, kept.get(drawing.key(place))))
+    print(f"{len(drawn)} faults, {len(open_ones)} without a test or an argument")
+    return int(bool(open_ones))
+
+
+def work(places: list[Place], kept: dict[str, Any], options: argparse.Namespace, end: float) -> None:
+    """Try the places in so many copies of the tree at once."""
+    waiting: queue.SimpleQueue[Place] = queue.SimpleQueue()
+    for place in places:
+        waiting.put(place)
+    writing = threading.Lock()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+
+        def worker(number: int) -> None:
+            workplace = trials.Workplace(Path(folder) / f"tree{number}")
+            while time.monotonic() < end:
+                try:
+                    place = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                outcome = workplace.trial(place, options.near)
+                with writing:
+                    record.add(kept, place, outcome, options.seed)
+                    print(record.described(place, kept[drawing.key(place)]), flush=True)
+
+        run_all(worker, options.jobs)
+
+
+def quick(jobs: int) -> int:
+    """Faults that need no compiler, each by the one test that noticed it."""
+    start = time.monotonic()
+    chosen: list[tuple[Place, str]] = []
+    total = 0.0
+    for entry in sorted(record.read().values(), key=lambda entry: entry.get("seconds_alone") or 1e9):
+        place = record.place_of(entry)
+        alone = entry.get("seconds_alone")
+        if entry["status"] == "killed" and place.file.endswith(rules.PYTHON) and alone and alone <= QUICK_SECONDS:
+            text = (rules.ROOT / place.file).read_text(encoding="utf-8") if (rules.ROOT / place.file).exists() else ""
+            if place.old in text.split("\n") and total + alone <= QUICK_TOTAL:
+                total += alone
+                chosen.append((place, entry["test"]))
+    waiting: queue.SimpleQueue[tuple[Place, str]] = queue.SimpleQueue()
+    for pair in chosen:
+        waiting.put(pair)
+    unnoticed: list[str] = []
+    done: list[Place] = []
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+
+        def worker(number: int) -> None:
+            workplace = trials.Workplace(Path(folder) / f"tree{number}")
+            while not waiting.empty():
+                try:
+                    place, test = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                found = workplace.noticed(place, test)
+                if found is not None:
+                    done.append(place)
+                if found is False:
+                    unnoticed.append(f"{place.file}: {place.old.strip()} -> {place.new.strip()}: not noticed by {test}")
+
+        run_all(worker, jobs)
+    print(*unnoticed, sep="\n" if unnoticed else "")
+    print(f"{len(done)} faults, {len(unnoticed)} not noticed, {time.monotonic() - start:.0f} s")
+    if len(done) < QUICK_LEAST:
+        print(f"expected {QUICK_LEAST} faults or more: run python tests/mutants, whose results are out of date")
+    return int(bool(unnoticed) or len(done) < QUICK_LEAST)
+
+
+def run_all(worker: Any, jobs: int) -> None:
+    """Run the worker in so many threads; what one raises is raised here."""
+    problems: list[BaseException] = []
+
+    def guarded(number: int) -> None:
+        try:
+            worker(number)
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if problems:
+        raise problems[0]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python tests/mutants", description="Faults in the sources, and the tests.")
+    parser.add_argument("--seed", type=int, default=16, help="of the places that are drawn")
+    parser.add_argument("--group", nargs="+", choices=list(rules.RULES), default=list(rules.RULES))
+    parser.add_argument("--jobs", type=int, default=2, help="faults tried at once, each in a copy of the tree")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no fault after so long")
+    parser.add_argument("--near", action="store_true", help="run no more than the tests of a fault's own module")
+    parser.add_argument("--list", action="store_true", help="show what is drawn, and what is known of it")
+    parser.add_argument("--again", help="forget the outcomes that have this word in them (survived, a file, a kind)")
+    parser.add_argument("--quick", action="store_true", help="faults that need no compiler, by their known tests")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

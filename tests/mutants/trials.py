@@ -1,0 +1,232 @@
+"""One fault at a time in a copy of the tree, and which test notices it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import rules
+from rules import ROOT, Place
+
+HERE = Path(__file__).parent
+RUN = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:benchmark", "-p", "outcomes", "--no-header"]
+NEAR_LIMIT, WHOLE_LIMIT = 600.0, 2400.0  # seconds, beyond which a run counts as one that hangs
+UNFIT = ("CompileError", "nvcc error", "NVRTC", "SyntaxError")  # of a fault that is no program
+
+NEAR = {  # module or source: the tests that look at it first, by parts of their names
+    "_blocked": ("gpu_regimes", "gpu_likelihood", "likelihood"),
+    "_devices": ("devices",),
+    "_loader": ("gpu_loader", "gpu_streams", "devices"),
+    "_mixtures": ("gpu_gram", "gpu_likelihood", "gpu_gp"),
+    "__init__": ("backend_contract",),
+    "atoms": ("gpu_distances", "gpu_hyperkernel"),
+    "cholesky": ("gpu_regimes", "gpu_likelihood", "likelihood", "gpu_gp"),
+    "common": ("kernel_common", "gpu_gram", "gpu_prediction", "gpu_likelihood"),
+    "elimination": ("gpu_likelihood", "gpu_regimes"),
+    "joint": ("gpu_prediction", "prediction"),
+    "products": ("gpu_regimes", "gpu_gp"),
+    "pulls": ("gpu_distances",),
+    "schur": ("toeplitz",),
+    "tiles": ("gpu_likelihood", "gpu_regimes"),
+    "_distance_gradients": ("distances",),
+    "_distance_kernels": ("distances", "hyperkernel"),
+    "_joint_pairs": ("prediction",),
+    "_likelihood_gradients": ("likelihood",),
+    "_pair_quantiles": ("prediction",),
+    "_pair_sums": ("prediction",),
+    "_schur": ("toeplitz",),
+    "_toeplitz_kernels": ("toeplitz",),
+    "_covariance": ("gram", "likelihood"),
+    "_batch": ("likelihood",),
+    "_host": ("likelihood", "gp"),
+    "_lapack": ("likelihood",),
+    "_math": ("numerics", "gram", "distances"),
+    "_parallel": ("cases_cpu_threads", "likelihood"),
+    "_plain": ("cases_containers",),
+    "_cache": ("cache",),
+    "masses": ("cases_arrays",),
+    "modes": ("starts", "sampling"),
+    "proposals": ("proposals", "sampling"),
+    "spectra": ("plotting",),
+    "target": ("sampling", "starts"),
+}
+OF_THE_GPU = ("test_gpu_", "test_devices", "test_emulator", "test_kernel_", "test_barriers", "test_backend_contract")
+
+
+class Outcome(NamedTuple):
+    """What a run of tests said of a fault."""
+
+    status: str
+    """killed, survived, unfit"""
+    test: str | None = None
+    how: str | None = None
+    seconds: float = 0.0
+    seconds_alone: float | None = None
+    """Of the test that noticed it, in a process of its own."""
+
+    @property
+    def settled(self) -> bool:
+        return self.status != "survived"
+
+
+class Workplace:
+    """A copy of the tree, in which faults are tried; compiled kernels of the emulator are shared."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.outcomes = folder.with_suffix(".outcomes")
+        self.touched = 0
+        listed = subprocess.run(
+            ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        for name in listed.stdout.splitlines():
+            if (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, folder / name)
+        (ROOT / "build" / "emulator").mkdir(parents=True, exist_ok=True)
+        (folder / "build").mkdir(exist_ok=True)
+        (folder / "build" / "emulator").symlink_to(ROOT / "build" / "emulator")
+        found = subprocess.run(
+            [sys.executable, "-c", "import maskerade_fast; print(maskerade_fast.__file__)"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        if not Path(found.stdout.strip()).is_relative_to(folder.resolve()):
+            raise RuntimeError(f"tests here would run {found.stdout.strip()}: use an environment without an editable install")
+
+    def trial(self, place: Place, near: bool = False) -> Outcome:
+        """Put the fault in, run the near tests, then those of the backend, then all, until one fails.
+
+        With `near` only the first of them.
+        """
+        with Fault(self, place):
+            if not fits(self.folder, place):
+                return Outcome("unfit")
+            outcome = Outcome("survived")
+            for tests, limit in stages(self.folder, place)[: 1 if near else None]:
+                outcome = self.run(tests, limit)
+                if outcome.settled:
+                    break
+            if outcome.status == "killed" and outcome.test and "::" in outcome.test:
+                alone = self.run([outcome.test], NEAR_LIMIT)
+                outcome = outcome._replace(seconds_alone=alone.seconds if alone.status == "killed" else None)
+            return outcome
+
+    def noticed(self, place: Place, test: str) -> bool | None:
+        """Whether `test` fails with the fault; None if there is no such test any more."""
+        with Fault(self, place):
+            outcome = self.run([test], NEAR_LIMIT)
+        return None if outcome.status == "absent" else outcome.status == "killed"
+
+    def run(self, tests: list[str], limit: float) -> Outcome:
+        self.outcomes.write_text("")
+        environment = {
+            **os.environ,
+            "OUTCOMES": str(self.outcomes),
+            "NUMBA_CACHE_DIR": str(self.folder.with_suffix(".numba")),
+            "PYTHONPATH": str(HERE),
+        }
+        start = time.monotonic()
+        with subprocess.Popen(
+            [*RUN, *tests],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            try:
+                code: int | None = process.wait(limit)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                with_all_children(process)
+        seconds = round(time.monotonic() - start, 1)
+        entries = [json.loads(line) for line in self.outcomes.read_text(encoding="utf-8").splitlines()]
+        failed = next((entry for entry in entries if "failed" in entry), None)
+        if code == 0:
+            return Outcome("survived", seconds=seconds)
+        if failed is not None:
+            status = "unfit" if any(word in failed["why"] for word in UNFIT) else "killed"
+            return Outcome(status, failed["failed"], last_line(failed["why"]), seconds)
+        if code in (4, 5) and not entries:
+            return Outcome("absent", seconds=seconds)
+        running = next((entry["started"] for entry in reversed(entries) if "started" in entry), None)
+        how = f"no end after {limit:.0f} s" if code is None else f"exit status {code}"
+        return Outcome("killed", running, how, seconds)
+
+
+class Fault:
+    """A place changed for a while, with dates that no cache takes for those of the original."""
+
+    def __init__(self, workplace: Workplace, place: Place) -> None:
+        self.path = workplace.folder / place.file
+        self.place = place
+        workplace.touched += 1
+        self.later = 10 * workplace.touched
+
+    def __enter__(self) -> None:
+        self.text, self.dates = self.path.read_text(encoding="utf-8"), self.path.stat()
+        self.path.write_text(applied(self.text, self.place), encoding="utf-8")
+        os.utime(self.path, (self.dates.st_atime, self.dates.st_mtime + self.later))
+
+    def __exit__(self, *args: object) -> None:
+        self.path.write_text(self.text, encoding="utf-8")
+        os.utime(self.path, ns=(self.dates.st_atime_ns, self.dates.st_mtime_ns))
+
+
+def applied(text: str, place: Place) -> str:
+    """The text with the fault; ValueError if its line is not there."""
+    lines = text.split("\n")
+    equal = [number for number, line in enumerate(lines) if line == place.old]
+    if len(equal) <= place.copy:
+        raise ValueError(f"{place.file} has no such line: {place.old.strip()}")
+    lines[equal[place.copy]] = place.new
+    return "\n".join(lines)
+
+
+def fits(folder: Path, place: Place) -> bool:
+    """Whether the changed file can still be a program; what a compiler says of kernels comes out in their tests."""
+    if place.file.endswith(rules.KERNELS):
+        return True
+    try:
+        compile((folder / place.file).read_text(encoding="utf-8"), place.file, "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
+def stages(folder: Path, place: Place) -> list[tuple[list[str], float]]:
+    """Tests to run one after another, and the seconds that each may take."""
+    stem = Path(place.file).stem
+    topics = (f"gpu_{stem}", stem) if place.group == rules.GPU else (stem,)
+    names = [f"tests/test_{topic}.py" for topic in NEAR.get(stem, topics)]
+    near = [name for name in names if (folder / name).is_file()]
+    found = [(near, NEAR_LIMIT)] if near else []
+    if place.group == rules.GPU:
+        every = sorted(path.name for path in (folder / "tests").glob("test_*.py"))
+        found.append(([f"tests/{name}" for name in every if name.startswith(OF_THE_GPU)], NEAR_LIMIT))
+    return [*found, (["tests"], WHOLE_LIMIT)]
+
+
+def with_all_children(process: subprocess.Popen[Any]) -> None:
+    """End what a run has started and left."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if re.match(r"E  ", line)] or text.splitlines() or [""]
+    return lines[0].removeprefix("E").strip()[:160]
