@@ -18,7 +18,7 @@ from rules import ROOT, Place
 
 HERE = Path(__file__).parent
 RUN = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:benchmark", "-p", "outcomes", "--no-header"]
-NEAR_LIMIT, WHOLE_LIMIT = 600.0, 2400.0  # seconds, beyond which a run counts as one that hangs
+NEAR_LIMIT, WHOLE_LIMIT = 400.0, 2400.0  # seconds, beyond which a run counts as one that hangs
 UNFIT = ("CompileError", "nvcc error", "NVRTC", "SyntaxError")  # of a fault that is no program
 
 NEAR = {  # module or source: the tests that look at it first, by parts of their names
@@ -52,6 +52,10 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
     "_parallel": ("cases_cpu_threads", "likelihood"),
     "_plain": ("cases_containers",),
     "_cache": ("cache",),
+    "grid": ("toeplitz", "inputs"),
+    "posterior": ("quadrature", "archive", "prediction"),
+    "sticks": ("latent", "student"),
+    "warping": ("surrogate", "quadrature"),
     "masses": ("cases_arrays",),
     "modes": ("starts", "sampling"),
     "proposals": ("proposals", "sampling"),
@@ -209,7 +213,7 @@ def fits(folder: Path, place: Place) -> bool:
 def stages(folder: Path, place: Place) -> list[tuple[list[str], float]]:
     """Tests to run one after another, and the seconds that each may take."""
     stem = Path(place.file).stem
-    topics = (f"gpu_{stem}", stem) if place.group == rules.GPU else (stem,)
+    topics = (f"gpu_{stem}", stem) if place.group == rules.GPU else (stem.lstrip("_"),)
     names = [f"tests/test_{topic}.py" for topic in NEAR.get(stem, topics)]
     near = [name for name in names if (folder / name).is_file()]
     found = [(near, NEAR_LIMIT)] if near else []
