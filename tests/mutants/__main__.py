@@ -1,6 +1,6 @@
 """Put small faults into the sources, one at a time, and see which test notices each.
 
-    python tests/mutants [--seed 16] [--group gpu cpu] [--jobs 2] [--minutes M] [--list] [--again WORD]
+    python tests/mutants [--seed 16] [--group gpu cpu] [--jobs 2] [--minutes M] [--list] [--again WORD] [--whole]
     python tests/mutants --quick          what .ci/run does: faults that need no compiler, each by the test that noticed it
 
 Results are kept in bench/results/mutants.json and written after every fault: a run that is cut off goes on where it
@@ -76,7 +76,7 @@ def work(places: list[Place], kept: dict[str, Any], options: argparse.Namespace,
                     place = waiting.get_nowait()
                 except queue.Empty:
                     return
-                outcome = workplace.trial(place, options.near)
+                outcome = workplace.trial(place, options.whole)
                 with writing:
                     record.add(kept, place, outcome, options.seed)
                     print(record.described(place, kept[drawing.key(place)]), flush=True)
@@ -150,7 +150,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--group", nargs="+", choices=list(rules.RULES), default=list(rules.RULES))
     parser.add_argument("--jobs", type=int, default=2, help="faults tried at once, each in a copy of the tree")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no fault after so long")
-    parser.add_argument("--near", action="store_true", help="run no more than the tests of a fault's own module")
+    parser.add_argument("--whole", action="store_true", help="run all tests, not those near a fault alone")
     parser.add_argument("--list", action="store_true", help="show what is drawn, and what is known of it")
     parser.add_argument("--again", help="forget the outcomes that have this word in them (survived, a file, a kind)")
     parser.add_argument("--quick", action="store_true", help="faults that need no compiler, by their known tests")

@@ -52,6 +52,7 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
     "_parallel": ("cases_cpu_threads", "likelihood"),
     "_plain": ("cases_containers",),
     "_cache": ("cache",),
+    "_trend": ("trend", "toeplitz"),
     "grid": ("toeplitz", "inputs"),
     "posterior": ("quadrature", "archive", "prediction"),
     "sticks": ("latent", "student"),
@@ -108,16 +109,13 @@ class Workplace:
         if not Path(found.stdout.strip()).is_relative_to(folder.resolve()):
             raise RuntimeError(f"tests here would run {found.stdout.strip()}: use an environment without an editable install")
 
-    def trial(self, place: Place, near: bool = False) -> Outcome:
-        """Put the fault in, run the near tests, then those of the backend, then all, until one fails.
-
-        With `near` only the first of them.
-        """
+    def trial(self, place: Place, whole: bool = False) -> Outcome:
+        """Put the fault in and run tests until one fails: the near ones, those of the GPU backend, `whole`: all."""
         with Fault(self, place):
             if not fits(self.folder, place):
                 return Outcome("unfit")
             outcome = Outcome("survived")
-            for tests, limit in stages(self.folder, place)[: 1 if near else None]:
+            for tests, limit in stages(self.folder, place, whole):
                 outcome = self.run(tests, limit)
                 if outcome.settled:
                     break
@@ -210,7 +208,7 @@ def fits(folder: Path, place: Place) -> bool:
     return True
 
 
-def stages(folder: Path, place: Place) -> list[tuple[list[str], float]]:
+def stages(folder: Path, place: Place, whole: bool) -> list[tuple[list[str], float]]:
     """Tests to run one after another, and the seconds that each may take."""
     stem = Path(place.file).stem
     topics = (f"gpu_{stem}", stem) if place.group == rules.GPU else (stem.lstrip("_"),)
@@ -220,7 +218,7 @@ def stages(folder: Path, place: Place) -> list[tuple[list[str], float]]:
     if place.group == rules.GPU:
         every = sorted(path.name for path in (folder / "tests").glob("test_*.py"))
         found.append(([f"tests/{name}" for name in every if name.startswith(OF_THE_GPU)], NEAR_LIMIT))
-    return [*found, (["tests"], WHOLE_LIMIT)]
+    return [*found, (["tests"], WHOLE_LIMIT)] if whole or not found else found
 
 
 def with_all_children(process: subprocess.Popen[Any]) -> None:
