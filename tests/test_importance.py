@@ -113,6 +113,7 @@ def test_leaving_out_is_exact() -> None:
     whole = Surrogate.fit(g, values, epsilon_factor=0.0, **settings)
     prediction = _Prediction.of(whole, np.ones(12), np.arange(12))
     fit = _Fit.of(prediction, nodes.mixtures, nodes.weights, np.zeros(len(nodes), dtype=int))
+    np.testing.assert_allclose(fit.node_values, 0.5 * whole.mean(nodes.mixtures) ** 2, rtol=1e-8)
     for i in (0, 5, 11):
         others = np.delete(np.arange(12), i)
         part = Surrogate.fit(g[others], values[others], epsilon_factor=0.0, **settings)

@@ -367,6 +367,14 @@ def test_pruning_drops_little(post):
     np.testing.assert_allclose(kept, everything.predict(x).log_density(y), atol=1e-3)
 
 
+def test_bands_use_the_fewest_nodes_that_carry_all_but_a_millionth(post):
+    shares = np.array([1e-9, 0.3, 0.7 - 4e-7 - 1e-9, 3e-7, 1e-7])
+    heavy = dataclasses.replace(post, nodes_standardised=post.mixtures_standardised[:5], node_probabilities=shares)
+    kept = heavy._carrying_nodes
+    np.testing.assert_array_equal(kept.mixtures.means, heavy.mixtures[1:3].means)
+    np.testing.assert_allclose(kept.probabilities, shares[1:3] / shares[1:3].sum(), rtol=1e-12)
+
+
 def test_kernel_and_spectral_density_are_a_transform_pair(post):
     f = np.linspace(-60, 60, 24001)
     density = post.spectral_density(f)
