@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from maskerade_fast.gmm import GMMBatch
-from maskerade_fast.measure import PriorMeasure, ReferenceMeasure
+from maskerade_fast.measure import MixtureMeasure, PriorMeasure, ReferenceMeasure
 from maskerade_fast.prior import Draws, Prior
 
 PRIOR = Prior.paper(np.linspace(0.0, 1.0, 20), max_components=5)
@@ -102,10 +102,13 @@ def test_importance_weights_do_not_change_an_integral():
         assert_allclose(value, expected, rtol=2e-3)
 
 
-def test_reproducibility():
-    """A seed is as good as its Generator; another seed gives other draws."""
-    for call in (MEASURE.draw, MEASURE.candidates):
-        first, same, other = call(64, 7), call(64, np.random.default_rng(7)), call(64, 8)
+@pytest.mark.parametrize("measure", [MEASURE, MixtureMeasure.of_prior(PRIOR)], ids=["prior", "mixtures"])
+def test_reproducibility(measure):
+    """A seed is as good as its Generator, which draws on; another seed gives other draws."""
+    for call in (measure.draw, measure.candidates, measure.sample):
+        rng = np.random.default_rng(7)
+        first, same, other = call(64, 7), call(64, rng), call(64, 8)
+        assert rng.bit_generator.state != np.random.default_rng(7).bit_generator.state
         assert_array_equal(first.latent.values, same.latent.values)
         assert (
             first.latent.values.shape != other.latent.values.shape or (first.latent.values != other.latent.values).any()
