@@ -74,6 +74,7 @@ def test_from_list_takes_flat_arrays_in_one_dimension() -> None:
     ("offsets", "message"),
     [
         ([0, 5, 3], "offsets: mixture 1 has -2 components, expected at least 1"),
+        ([0, 1, 1, 6], "offsets: mixture 1 has 0 components, expected at least 1"),
         ([0, 2, 2, 6], "offsets: mixture 1 has 0 components, expected at least 1"),
         ([0, -1, 6], "offsets: mixture 0 has -1 components, expected at least 1"),
         ([1, 6], "offsets[0]: 1, expected 0"),
