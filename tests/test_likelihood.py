@@ -426,6 +426,15 @@ def test_memory_bound() -> None:
     assert 2**20 < _memory.free_bytes() < 2**60
 
 
+def test_planned_bytes_of_a_workspace_are_its_bytes() -> None:
+    from maskerade_fast.backends.cpu._covariance import Workspace
+
+    for sizes in ((1, 7, 1, 1), (3, 20, 2, 2), (5, 33, 4, 1)):
+        arrays = vars(Workspace(*sizes)).values()
+        assert Workspace.bytes(*sizes, 0) == sum(array.nbytes for array in arrays)
+        assert Workspace.bytes(*sizes, 3) - Workspace.bytes(*sizes, 0) == 3 * 8 * sizes[1]
+
+
 @pytest.mark.parametrize("n_mixtures", [1, 65535, 65536, 70000])
 def test_many_mixtures(n_mixtures: int) -> None:
     ones = np.ones((n_mixtures, 1))

@@ -39,7 +39,7 @@ def test_no_module_has_a_seed_of_its_own() -> None:
     ("settings", "parts_of_run"),
     [
         ({"proposals": "prior", "acquisition": "information"}, {"candidates", "propose"}),
-        ({"proposals": "laplace"}, {"sample", "candidates", "find_modes", "grown_start", "Adaptation"}),
+        ({"proposals": "laplace"}, {"sample", "candidates", "find_modes", "Adaptation"}),
     ],
     ids=["prior", "laplace"],
 )
@@ -47,7 +47,7 @@ def test_every_part_of_a_run_draws_by_its_seed(
     settings: dict[str, Any], parts_of_run: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The generators that reach the parts are the run's."""
-    from maskerade_fast import measure, modes, proposals, quadrature, sampling
+    from maskerade_fast import measure, proposals, quadrature, sampling
 
     class Own(np.random.Generator):
         pass
@@ -64,7 +64,6 @@ def test_every_part_of_a_run_draws_by_its_seed(
     parts = [
         (measure.MixtureMeasure, "sample"),
         (measure.ReferenceMeasure, "candidates"),
-        (modes, "grown_start"),
         (proposals, "find_modes"),
         (quadrature, "propose"),
         (sampling, "Adaptation"),
@@ -72,6 +71,20 @@ def test_every_part_of_a_run_draws_by_its_seed(
     for owner, name in parts:
         monkeypatch.setattr(owner, name, watched(name, getattr(owner, name)))
     rng = Own(np.random.PCG64(3))
-    mf.marginalise(X, Y, seed=rng, budget=300, max_components=2, nodes=64, **settings)
+    mf.marginalise(X, Y, seed=rng, budget=120, max_components=2, nodes=64, **settings)
     assert {name for name, _ in seen} == parts_of_run
     assert {type(generator) for _, generator in seen} == {Own}
+
+
+def test_the_search_for_modes_draws_by_its_callers_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    from maskerade_fast import modes
+    from maskerade_fast.data import RegressionData
+    from maskerade_fast.target import Target
+
+    target = Target(RegressionData(X, Y, "none"), mf.Prior.from_data(X, max_components=2), "cpu")
+    grown: list[Any] = []
+    add = modes.grown_start
+    monkeypatch.setattr(modes, "grown_start", lambda *args: (grown.append(args[2]), add(*args))[1])
+    rng = np.random.default_rng(5)
+    assert modes.find_modes(target, [], 400, rng)
+    assert grown == [rng]

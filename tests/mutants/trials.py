@@ -46,7 +46,7 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
     "_toeplitz_kernels": ("toeplitz",),
     "_covariance": ("gram", "likelihood"),
     "_batch": ("likelihood",),
-    "_host": ("likelihood", "gp"),
+    "_host": ("student", "likelihood"),
     "_lapack": ("likelihood",),
     "_math": ("numerics", "gram", "distances"),
     "_parallel": ("cases_cpu_threads", "likelihood"),
