@@ -98,3 +98,25 @@ def test_sines_are_sought_beside_the_trend() -> None:
     assert target_of(y, "linear").latent_map.forward(target_of(y, "linear").latent_map.latent([1], first.xi)).means[
         0, 0
     ] == pytest.approx(9.0, abs=0.3)
+
+
+@pytest.mark.parametrize("trend", ["none", "linear"])
+def test_gradients_of_log_posteriors_meet_differences(trend: str) -> None:
+    """Likelihood and prior, in the latent coordinates."""
+    target = target_of(np.sin(2.0 * np.pi * 5.0 * X) + X, trend)
+    rng = np.random.default_rng(4)
+    sizes = [1, 3]
+    dimensions = [target.latent_map.dimension(n) for n in sizes]
+    start = 0.7 * rng.normal(size=sum(dimensions))
+
+    def values(xi: np.ndarray) -> np.ndarray:
+        found, _ = target.log_posteriors(target.latent_map.latent(sizes, xi))
+        return np.asarray(found)
+
+    _, gradients = target.log_posteriors(target.latent_map.latent(sizes, start))
+    step = 1e-5 * np.eye(len(start))
+    slopes = np.array([(values(start + h) - values(start - h)) / 2e-5 for h in step])
+    edges = np.cumsum([0, *dimensions])
+    for b, gradient in enumerate(gradients):
+        own = slopes[edges[b] : edges[b + 1], b]
+        np.testing.assert_allclose(gradient, own, rtol=0, atol=1e-5 * np.abs(own).max())
