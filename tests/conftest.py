@@ -222,6 +222,7 @@ def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
     sys.modules.update(fake_cupy.modules)
     try:
         yield fake_cupy
+        fake_cupy.check_memory()
     finally:
         for name in [name for name in sys.modules if ours(name)]:
             del sys.modules[name]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import fake_memory
 import numpy as np
 from fake_devices import Device
 from fake_state import pool, state
@@ -39,7 +40,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
             raise ValueError(f"Unsupported dtype {array.dtype}")
         if not array.dtype.isnative:
             raise ValueError(f"Unsupported byte order of {array.dtype}")
-        pool._own(array)
+        array = fake_memory.moved(array)
+        pool._own(fake_memory.root_of(array))
         self._a = array
         self._device = state.current
 
@@ -58,7 +60,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     imag = property(lambda self: wrap(self._a.imag))
     data = property(lambda self: MemoryPointer(self._a, self._device))
     device = property(lambda self: Device(self._device))
-    base = property(lambda self: None if self._a.base is None else wrap(self._a.base))
+    base = property(lambda self: wrap(self._a.base) if isinstance(self._a.base, np.ndarray) else None)
 
     # to the host
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
