@@ -8,7 +8,7 @@ from typing import Any
 
 import fake_memory
 import numpy as np
-from fake_devices import Device
+from fake_devices import Device, stream_of
 from fake_state import pool, state
 
 
@@ -40,6 +40,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
             raise ValueError(f"Unsupported dtype {array.dtype}")
         if not array.dtype.isnative:
             raise ValueError(f"Unsupported byte order of {array.dtype}")
+        stream_of()
         array = fake_memory.moved(array)
         pool._own(fake_memory.root_of(array))
         self._a = array
@@ -65,6 +66,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     # to the host
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
         state.synchronised += 1
+        stream_of(stream)
         if out is not None:
             out[...] = self._a
             return out
@@ -73,6 +75,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     def set(self, arr: np.ndarray[Any, Any], stream: Any = None) -> None:
         if not isinstance(arr, np.ndarray) or arr.dtype != self.dtype or arr.shape != self.shape:
             raise ValueError("set() takes a NumPy array of the same dtype and shape")
+        stream_of(stream)
         self._a[...] = arr
 
     def item(self, *args: Any) -> Any:
@@ -136,6 +139,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, np.ndarray) and value.ndim > 0:
             raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
+        stream_of()
         self._a[unwrap(key)] = unwrap(value) if isinstance(value, ndarray) else value
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -178,6 +182,7 @@ def poisoned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def quiet(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    stream_of()
     with np.errstate(all="ignore"):  # a card raises no floating-point warnings
         return function(*args, **kwargs)
 
@@ -252,7 +257,7 @@ def bare(value: Any) -> Any:
 
 
 def asnumpy(a: Any, stream: Any = None, order: str = "C", out: Any = None, *, blocking: bool = True) -> Any:
-    return a.get(order=order, out=out) if isinstance(a, ndarray) else np.asarray(a)
+    return a.get(stream, order, out) if isinstance(a, ndarray) else np.asarray(a)
 
 
 def empty(shape: Any, dtype: Any = float, order: str = "C") -> Any:

@@ -33,7 +33,7 @@ class State:
     streams: list[Any] = dataclasses.field(default_factory=list)
     """The stream that each of them went to."""
     busy: set[Any] = dataclasses.field(default_factory=set)
-    """Streams that anything was put on: a launch, a copy, what makes or fills an array."""
+    """Streams that had work: a launch, a copy, a function or an operator, an array made or filled."""
     recording: Path | None = None
     """Where launches are written for a sanitizer's replay; see `record`."""
     recorded: dict[tuple[str, tuple[tuple[str, str], ...], int], list[Path]] = dataclasses.field(default_factory=dict)
