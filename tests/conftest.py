@@ -188,6 +188,12 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20220328)
 
 
+@pytest.fixture(scope="session")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Recordings of the drivers (tests/emulator/drivers), kept for the session once a test has made them."""
+    return {"folder": tmp_path_factory.mktemp("launches")}
+
+
 ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}
 """Orders in which the emulator resumes the threads of a block, and runs the blocks."""
 
@@ -222,6 +228,7 @@ def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
     sys.modules.update(fake_cupy.modules)
     try:
         yield fake_cupy
+        fake_cupy.check_memory()
     finally:
         for name in [name for name in sys.modules if ours(name)]:
             del sys.modules[name]

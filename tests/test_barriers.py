@@ -1,16 +1,16 @@
 """Every barrier of the CUDA sources is needed, and no other is: by drivers that run every kernel.
 
-Each driver (tests/emulator/drivers) passes in three orders of threads and under the sanitizers. Then each
-__syncthreads and __syncwarp of the sources is taken away in turn and the drivers' launches are replayed: another
-bit in a result, an error of the emulator or ThreadSanitizer must report it. The emulator leaves the barrier of
-one file and line out, which does what deleting it from the source would do and spares a build for each.
+Each driver (tests/emulator/drivers) gives the same bits in three orders of threads, which it does not do without any
+one of nearly all barriers, and passes under the sanitizers, which find the rest. The sweep takes each __syncthreads
+and __syncwarp of the sources away in turn and replays the drivers' launches: another bit in a result, an error of the
+emulator or ThreadSanitizer must report it. The emulator leaves the barrier of one file and line out, which does what
+deleting it from the source would do and spares a build for each.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,7 @@ import emulate
 import pytest
 import sanitize
 from conftest import ORDERS
-
-pytestmark = pytest.mark.sweep  # minutes of compiled variants: run with --sweep
+from drivers import recorded
 
 KERNELS = Path(__file__).parents[1] / "kernels"
 DRIVERS = drivers.all_drivers()
@@ -52,23 +51,10 @@ def answering_for(file: str) -> list[drivers.Driver]:
     return [d for d in DRIVERS.values() if any(file in files_of(source) for source in d.sources)]
 
 
-@pytest.fixture(scope="session")
-def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Launches of each driver, kept for the session once a test has recorded them."""
-    return {"folder": tmp_path_factory.mktemp("launches")}
+sweep = pytest.mark.sweep  # minutes of compiled variants: run with --sweep
 
 
-def recorded(driver: drivers.Driver, emulated: Any, recordings: dict[str, Any]) -> Any:
-    if driver.name not in recordings:
-        folder = Path(tempfile.mkdtemp(dir=recordings["folder"]))
-        emulated.state.options = emulate.Options()
-        emulated.state.record(folder)
-        driver.run()
-        recordings[driver.name] = emulated.state.recorded
-        emulated.state.record(None)
-    return recordings[driver.name]
-
-
+@sweep
 @pytest.mark.parametrize("emulated", ORDERS, indirect=True)
 @pytest.mark.parametrize("name", DRIVERS)
 def test_drivers_pass_in_every_order(name: str, emulated: Any) -> None:
@@ -81,21 +67,23 @@ def test_drivers_pass_in_every_order(name: str, emulated: Any) -> None:
 def test_drivers_give_the_same_bits_in_every_order(
     name: str, order: str, emulated: Any, recordings: dict[str, Any]
 ) -> None:
-    launches = recorded(DRIVERS[name], emulated, recordings)
+    launches = recorded(DRIVERS[name], emulated, recordings).files
     assert sanitize.replay(launches, "replay", emulate.Options(ORDERS[order])) is None
 
 
+@sweep
 @pytest.mark.parametrize("mode", ["tsan", "asan"])
 @pytest.mark.parametrize("name", DRIVERS)
 def test_sanitizers_find_nothing(name: str, mode: str, emulated: Any, recordings: dict[str, Any]) -> None:
-    launches = recorded(DRIVERS[name], emulated, recordings)
+    launches = recorded(DRIVERS[name], emulated, recordings).files
     assert sanitize.replay(launches, mode) is None
 
 
+@sweep
 @pytest.mark.parametrize("site", BARRIERS, ids=[f"{file}:{line}" for file, line in BARRIERS])
 def test_a_missing_barrier_is_reported(site: tuple[str, int], emulated: Any, recordings: dict[str, Any]) -> None:
     runs = [("replay", order) for order in ORDERS.values()] + [("tsan", 0)]
-    launches = [recorded(driver, emulated, recordings) for driver in answering_for(site[0])]
+    launches = [recorded(driver, emulated, recordings).files for driver in answering_for(site[0])]
     for mode, order in runs:
         if any(sanitize.replay(each, mode, emulate.Options(order, site)) is not None for each in launches):
             return
@@ -114,6 +102,7 @@ def test_barriers_are_seen() -> None:
     assert ("common.cuh", line) in BARRIERS
 
 
+@sweep
 def test_a_needless_barrier_is_found(
     emulated: Any, recordings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

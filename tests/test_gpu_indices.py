@@ -5,7 +5,6 @@ An index that overflowed 32 bits would read zeros, or leave the result where nob
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 FAR = 2**31
-NORESERVE = 0x4000  # Linux' MAP_NORESERVE, which Python names from 3.13 on
 
 Sparse = Callable[..., Any]
 
@@ -25,14 +23,7 @@ def sparse(emulated: Any, request: pytest.FixtureRequest) -> Sparse:
     """Arrays of zeros, of which only what is written takes memory."""
     if request.config.getoption("--card"):
         pytest.skip("sparse memory is the emulator's alone")
-    from fake_arrays import wrap
-
-    def array(*shape: int) -> Any:
-        size = 8 * int(np.prod(shape, dtype=np.int64))
-        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE)
-        return wrap(np.frombuffer(memory, dtype=np.float64).reshape(shape))
-
-    return array
+    return emulated.sparse
 
 
 def test_panels(sparse: Sparse, rng: np.random.Generator) -> None:

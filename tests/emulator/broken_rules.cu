@@ -61,6 +61,52 @@ extern "C" __global__ void reach(double* out, int place, int write) {
     }
     out[threadIdx.x] = s[threadIdx.x == 31 ? place : (int)threadIdx.x];
 }
+// One access of an array: x[place], by the last thread
+extern "C" __global__ void outside(const double* before, double* x, double* out, index_t place, int write) {
+    if (threadIdx.x == blockDim.x - 1) {
+        if (write) {
+            x[place] = 1.0;
+        } else {
+            out[0] = x[place] + before[0];
+        }
+    }
+}
+extern "C" __global__ void outside_bytes(unsigned char* x, unsigned char* out, index_t place, int write) {
+    if (write) {
+        x[place] = 1;
+    } else {
+        out[0] = x[place];
+    }
+}
+extern "C" __global__ void outside_static(double* out, index_t place, int write) {
+    MF_SHARED(double, other, 32);
+    MF_SHARED(double, s, 32); // STATIC
+    other[threadIdx.x] = s[threadIdx.x] = 1.0;
+    __syncthreads();
+    if (threadIdx.x == 31) {
+        if (write) {
+            s[place] = 1.0;
+        } else {
+            out[0] = s[place] * other[0];
+        }
+    }
+}
+extern "C" __global__ void outside_dynamic(double* out, index_t place, int write) {
+    MF_DYN_SMEM(double, s);
+    if (threadIdx.x == 31) {
+        if (write) {
+            s[place] = 1.0;
+        } else {
+            out[0] = s[place];
+        }
+    }
+}
+// Frames beyond the stack of a thread
+extern "C" __global__ void descend(double* out, int depth) {
+    volatile char frame[1 << 17];
+    frame[0] = (char)depth;
+    out[0] = frame[0];
+}
 extern "C" __global__ void dynamic(double* out, int n) {
     MF_DYN_SMEM(double, s);
     for (int k = threadIdx.x; k < n; k += blockDim.x) {

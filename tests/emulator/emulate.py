@@ -9,10 +9,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import math
 import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,12 +23,16 @@ HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / "build" / "emulator"
 
 FLAGS = ["-std=c++20", "-O1", "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-fvisibility=hidden"]
+FLAGS += ["-U_FORTIFY_SOURCE"]  # its longjmp refuses to leave a fiber
 MODES = {
     "plain": ["-shared", "-fPIC", "-fno-gnu-unique", "-DEMU_LIBRARY=1"],
     "tsan": ["-g1", "-fsanitize=thread"],
     "asan": ["-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
 }
 
+
+ITEM_BYTES = {**dict.fromkeys("?bB", 1), **dict.fromkeys("hH", 2), **dict.fromkeys("iIf", 4), **dict.fromkeys("qQd", 8)}
+_turn = threading.Lock()  # the handler of signals belongs to the launch that runs
 
 launched = 0
 """Launches and replays of this process so far: what tells a test that ran kernels from one that did not."""
@@ -40,6 +46,10 @@ class LaunchError(RuntimeError):
     """A launch that the emulator refused or stopped."""
 
 
+class _Extent(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("low", "begin", "end", "high", "item")]
+
+
 class _Launch(ctypes.Structure):
     _fields_ = [
         ("grid", ctypes.c_uint * 3),
@@ -49,9 +59,12 @@ class _Launch(ctypes.Structure):
         ("order", ctypes.c_int),
         ("skip_file", ctypes.c_char_p),
         ("skip_line", ctypes.c_int),
+        ("first_block", ctypes.c_uint64),
+        ("stop_block", ctypes.c_uint64),
         ("n_args", ctypes.c_int),
         ("args", ctypes.POINTER(ctypes.c_void_p)),
         ("sizes", ctypes.POINTER(ctypes.c_uint64)),
+        ("extents", ctypes.POINTER(_Extent)),
         ("message", ctypes.c_char_p),
         ("message_size", ctypes.c_uint64),
     ]
@@ -64,6 +77,8 @@ class Options(NamedTuple):
     """0 forward, 1 reverse; any other number seeds a shuffle."""
     skip: tuple[str, int] | None = None
     """File and line of a barrier that is left out, as if it were deleted from the source."""
+    blocks: slice = slice(None)
+    """Blocks of the grid that run, in whatever order: ``slice(-1, None)`` is the last one alone."""
 
 
 class Library:
@@ -88,8 +103,13 @@ class Library:
         shared: int = 0,
         shared_limit: int = 232448,
         options: Options = Options(),  # noqa: B008 - immutable
+        extents: Sequence[tuple[int, int, int, int] | None] = (),
     ) -> None:
-        """Run one kernel. Arguments are addresses (``c_void_p``) for pointers and the bytes of scalars."""
+        """Run one kernel. Arguments are addresses (``c_void_p``) for pointers and the bytes of scalars.
+
+        `extents` says for each argument where its array lies (`fake_memory.Extent`), so that accesses beside it are
+        reported by name; without them they are faults, or not seen.
+        """
         global launched
         if entry not in self.entries:
             raise LaunchError(f"no kernel {entry!r}, the source has {', '.join(sorted(self.entries))}")
@@ -97,6 +117,9 @@ class Library:
         sizes = [len(a) if isinstance(a, bytes) else ctypes.sizeof(ctypes.c_void_p) for a in args]
         n = len(args)
         message = ctypes.create_string_buffer(2000)
+        first, stop, _ = options.blocks.indices(math.prod(grid))
+        items = [ITEM_BYTES.get(code[1:], 1) for code in self.entries[entry]]
+        places = [_Extent(*extent, item) if extent else _Extent() for extent, item in zip(extents, items, strict=False)]
         launch = _Launch(
             (ctypes.c_uint * 3)(*grid, *[1] * (3 - len(grid))),
             (ctypes.c_uint * 3)(*block, *[1] * (3 - len(block))),
@@ -105,14 +128,19 @@ class Library:
             options.order,
             options.skip[0].encode() if options.skip else None,
             options.skip[1] if options.skip else 0,
+            first,
+            max(first, stop),
             n,
             (ctypes.c_void_p * max(n, 1))(*[ctypes.cast(h, ctypes.c_void_p) for h in held]),
             (ctypes.c_uint64 * max(n, 1))(*sizes),
+            (_Extent * n)(*places) if len(places) == n else None,
             ctypes.cast(message, ctypes.c_char_p),
             len(message),
         )
         launched += 1
-        if self._library.emu_launch(entry.encode(), ctypes.byref(launch)):
+        with _turn:
+            failed = self._library.emu_launch(entry.encode(), ctypes.byref(launch))
+        if failed:
             raise LaunchError(f"{entry}: {message.value.decode()}")
 
 
@@ -126,7 +154,11 @@ def compile_source(code: str, defines: Mapping[str, str], mode: str, arch: int =
     """Path of the library (mode "plain") or of the program that replays launches under a sanitizer ("tsan", "asan")."""
     flags = [*FLAGS, *MODES[mode], *_host_flags(), f"-D__CUDA_ARCH__={10 * arch}", "-DMF_EMULATED=1"]
     flags += [f"-D{name}={value}" for name, value in sorted(defines.items())]
-    parts = [code, *flags, *((HERE / name).read_text() for name in ("shim.hpp", "entries.hpp", "emulate.py"))]
+    parts = [
+        code,
+        *flags,
+        *((HERE / name).read_text() for name in ("shim.hpp", "guards.hpp", "entries.hpp", "emulate.py")),
+    ]
     key = hashlib.sha256("\0".join([*parts, _compiler_version()]).encode()).hexdigest()[:24]
     path = CACHE / f"{key}.{'so' if mode == 'plain' else mode}"
     if path.exists():

@@ -59,6 +59,7 @@ static int replay(const char* path, int order, const char* skip_file, int skip_l
     launch.shared = std::uint64_t(in.integer());
     launch.shared_limit = std::uint64_t(in.integer());
     launch.order = order;
+    launch.stop_block = std::uint64_t(launch.grid[0]) * launch.grid[1] * launch.grid[2];
     launch.skip_file = skip_file;
     launch.skip_line = skip_line;
     launch.message = message;

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import fake_memory
 import numpy as np
-from fake_devices import Device
+from fake_devices import Device, stream_of
 from fake_state import pool, state
 
 
@@ -39,7 +40,9 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
             raise ValueError(f"Unsupported dtype {array.dtype}")
         if not array.dtype.isnative:
             raise ValueError(f"Unsupported byte order of {array.dtype}")
-        pool._own(array)
+        stream_of()
+        array = fake_memory.moved(array)
+        pool._own(fake_memory.root_of(array))
         self._a = array
         self._device = state.current
 
@@ -58,11 +61,12 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     imag = property(lambda self: wrap(self._a.imag))
     data = property(lambda self: MemoryPointer(self._a, self._device))
     device = property(lambda self: Device(self._device))
-    base = property(lambda self: None if self._a.base is None else wrap(self._a.base))
+    base = property(lambda self: wrap(self._a.base) if isinstance(self._a.base, np.ndarray) else None)
 
     # to the host
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
         state.synchronised += 1
+        stream_of(stream)
         if out is not None:
             out[...] = self._a
             return out
@@ -71,6 +75,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     def set(self, arr: np.ndarray[Any, Any], stream: Any = None) -> None:
         if not isinstance(arr, np.ndarray) or arr.dtype != self.dtype or arr.shape != self.shape:
             raise ValueError("set() takes a NumPy array of the same dtype and shape")
+        stream_of(stream)
         self._a[...] = arr
 
     def item(self, *args: Any) -> Any:
@@ -134,6 +139,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, np.ndarray) and value.ndim > 0:
             raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
+        stream_of()
         self._a[unwrap(key)] = unwrap(value) if isinstance(value, ndarray) else value
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -176,6 +182,7 @@ def poisoned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def quiet(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    stream_of()
     with np.errstate(all="ignore"):  # a card raises no floating-point warnings
         return function(*args, **kwargs)
 
@@ -250,7 +257,7 @@ def bare(value: Any) -> Any:
 
 
 def asnumpy(a: Any, stream: Any = None, order: str = "C", out: Any = None, *, blocking: bool = True) -> Any:
-    return a.get(order=order, out=out) if isinstance(a, ndarray) else np.asarray(a)
+    return a.get(stream, order, out) if isinstance(a, ndarray) else np.asarray(a)
 
 
 def empty(shape: Any, dtype: Any = float, order: str = "C") -> Any:

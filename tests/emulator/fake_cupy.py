@@ -22,12 +22,14 @@ from typing import Any
 
 import emulate
 import fake_arrays
+import fake_memory
 import numpy as np
 import scipy.linalg
 import scipy.special
 from fake_arrays import delegate, names, ndarray, unwrap, wrap
 from fake_devices import Device, Event, Stream, device_count, streams
 from fake_launch import CompileException, RawModule
+from fake_memory import check as check_memory
 from fake_state import CUDADriverError, CUDARuntimeError, FakeDevice, MemoryPool, OutOfMemoryError, State, pool, state
 
 __all__ = [
@@ -37,8 +39,10 @@ __all__ = [
     "FakeDevice",
     "State",
     "Stream",
+    "check_memory",
     "modules",
     "reset",
+    "sparse",
     "state",
 ]
 
@@ -47,6 +51,11 @@ def reset(order: int = 0) -> None:
     """Back to one device, nothing recorded, an empty pool."""
     state.__init__(options=emulate.Options(order=order))  # type: ignore[misc]
     pool.__init__()  # type: ignore[misc]
+
+
+def sparse(*shape: int, dtype: Any = float) -> Any:
+    """An array of zeros, of which only what is written takes memory."""
+    return wrap(fake_memory.empty(shape, np.dtype(dtype)))
 
 
 # ---- linear algebra ----

@@ -113,6 +113,15 @@ Stream.null = Stream(null=True)
 streams = {"current": Stream.null}
 
 
+def stream_of(stream: Any = None) -> Any:
+    """`stream`, or else the current one; noted as busy."""
+    chosen = streams["current"] if stream is None else stream
+    if not isinstance(chosen, Stream):
+        raise AttributeError(f"{type(chosen).__name__!r} object has no attribute 'ptr'")
+    state.busy.add(chosen)
+    return chosen
+
+
 def device_count() -> int:
     if not state.devices:
         raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")

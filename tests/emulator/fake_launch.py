@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import emulate
+import fake_memory
 import numpy as np
 from fake_arrays import names, ndarray
+from fake_devices import stream_of
 from fake_state import CUDADriverError, state
 
 _CODES = dict(zip(names("f8 f4 i8 i4 i2 i1 u8 u4 u2 u1 b1"), "dfqihbQIHB?", strict=True))  # dtype: letter of `struct`
@@ -82,6 +84,10 @@ class RawKernel:
         shared_mem: int = 0,
         stream: Any = None,
     ) -> None:
+        """Launch on `stream`, or else on the current one, which `state.streams` notes.
+
+        As in CuPy the kernel's own ``enable_cooperative_groups`` is no keyword of a launch, and others raise TypeError.
+        """
         library = self.module._library()
         codes = library.entries[self.name]
         if len(args) != len(codes):
@@ -91,10 +97,12 @@ class RawKernel:
             raise CUDADriverError(
                 f"CUDA_ERROR_INVALID_VALUE: {self.name} may not have {shared_mem} bytes of shared memory in a block"
             )
+        extents = [fake_memory.extent_of(arg._a) if isinstance(arg, ndarray) else None for arg in args]
         state.launches.append(self.name)
+        state.streams.append(stream_of(stream))
         limit = state.devices[state.current].shared_bytes
         roots = {} if state.recording is None else self._record(grid, block, args, shared_mem, limit)
-        library.launch(self.name, grid, block, packed, shared_mem, limit, state.options)
+        library.launch(self.name, grid, block, packed, shared_mem, limit, state.options, extents)
         if roots:
             with self._last_record().open("ab") as file:
                 file.write(b"".join(root.tobytes("K") for root in roots.values()))
@@ -127,9 +135,7 @@ class RawKernel:
         parts: list[bytes] = []
         for arg in args:
             if isinstance(arg, ndarray):
-                root = arg._a
-                while isinstance(root.base, np.ndarray):
-                    root = root.base
+                root = fake_memory.root_of(arg._a)
                 roots.setdefault(id(root), root)
                 offset = arg._a.ctypes.data - root.ctypes.data if arg.size else 0
                 parts.append(struct.pack("<qq", list(roots).index(id(root)), offset))

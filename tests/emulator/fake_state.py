@@ -30,6 +30,10 @@ class State:
     """Order of fibers and the barrier to leave out."""
     launches: list[str] = dataclasses.field(default_factory=list)
     """Names of the kernels launched so far."""
+    streams: list[Any] = dataclasses.field(default_factory=list)
+    """The stream that each of them went to."""
+    busy: set[Any] = dataclasses.field(default_factory=set)
+    """Streams that had work: a launch, a copy, a function or an operator, an array made or filled."""
     recording: Path | None = None
     """Where launches are written for a sanitizer's replay; see `record`."""
     recorded: dict[tuple[str, tuple[tuple[str, str], ...], int], list[Path]] = dataclasses.field(default_factory=dict)
@@ -71,8 +75,7 @@ class MemoryPool:
         self._roots: dict[int, weakref.finalize[..., Any]] = {}
 
     def _own(self, array: np.ndarray[Any, Any]) -> None:
-        while isinstance(array.base, np.ndarray):
-            array = array.base
+        """Count an array that is no view of another one."""
         if id(array) in self._roots:
             return
         size = -(-array.nbytes // 512) * 512

@@ -4,8 +4,12 @@
 // resumes fibers until each waits or has returned, then carries out what they wait for: a barrier of the block, a
 // meeting of a warp (__syncwarp, shuffles, votes, mma). Reported as errors: threads that wait at different barriers or
 // while others have returned, lanes that do not meet, a shuffle from a lane outside its mask, launches beyond the
-// limits of a card, too much shared memory, writes past its end. Shared memory has exactly the bytes asked for and
-// starts as 0xFF, a NaN; so does the order of fibers and blocks change what a missing barrier computes.
+// limits of a card, too much shared memory, accesses outside of it and of the arrays of the launch (guards.hpp). Shared
+// memory has exactly the bytes asked for and starts as 0xFF, a NaN.
+//
+// The order of fibers and blocks changes what a missing barrier computes. Forward and reverse run a warp as far as the
+// next barrier of the block before another one begins, and its lanes in turn: of any two threads, each is as far ahead
+// of the other as it can get in one of the two. Shuffled fibers take turns from meeting to meeting.
 //
 // Sanitizers are told of the fibers. ThreadSanitizer sees every CUDA thread as a thread of its own; the only orders
 // among them are the barriers' and those of __syncwarp. Shuffles, votes and mma order no memory, as on a card, and
@@ -48,6 +52,9 @@ void AnnotateIgnoreReadsEnd(const char*, int);
 void AnnotateIgnoreWritesBegin(const char*, int);
 void AnnotateIgnoreWritesEnd(const char*, int);
 }
+#endif
+#if !defined(EMU_ASAN) && !defined(EMU_TSAN)
+#define EMU_GUARDS 1
 #endif
 #if !defined(__x86_64__)
 #include <ucontext.h>
@@ -105,6 +112,12 @@ struct Fiber {
 #endif
 };
 
+// Where an array lies: [begin, end) of the memory that may be accessed, [low, high)
+struct Extent {
+    std::uint64_t low, begin, end, high;
+    std::uint64_t item; // bytes of an element
+};
+
 // The arguments of a launch, filled by emulate.py through ctypes and by replay.hpp
 struct Launch {
     unsigned grid[3], block[3];
@@ -112,28 +125,28 @@ struct Launch {
     int order;                          // of fibers and blocks: 0 forward, 1 reverse, others seed a shuffle
     const char* skip_file;              // the barrier to leave out, or null
     int skip_line;
+    std::uint64_t first_block, stop_block; // which of the grid's run
     int n_args;
     void** args;
     const std::uint64_t* sizes;
+    const Extent* extents; // of each argument's array, zeros for others; or null
     char* message;
     std::uint64_t message_size;
 };
 
 struct Shared {
-    const void* site;
-    unsigned char* bytes;
-    std::size_t size;
+    const void* key; // one for each place in the source, null for dynamic memory
+    const char* name;
+    Site site;
+    Extent extent;
+    std::size_t alignment;
+    unsigned char* bytes() const { return reinterpret_cast<unsigned char*>(extent.begin); }
 };
 
 constexpr std::size_t STACK_BYTES = 128 * 1024;
 constexpr std::size_t PAGE = 4096;
 constexpr std::size_t STATIC_LIMIT = 48 * 1024;
-#ifdef EMU_ASAN
-constexpr std::size_t FENCE = 0; // AddressSanitizer puts its own
-#else
-constexpr std::size_t FENCE = 64; // bytes behind shared memory that must stay as they are
-#endif
-constexpr unsigned char FILL = 0xFF, FENCE_FILL = 0xA5;
+constexpr unsigned char FILL = 0xFF;
 
 // All of the emulator's state: launches take turns.
 static std::mutex turn;
@@ -143,7 +156,6 @@ static dim3 block_shape, grid_shape;
 static const Launch* launch_ = nullptr;
 static void (*body)(void**) = nullptr;
 static std::vector<Fiber> fibers;
-static std::vector<Fiber*> ready;
 static std::vector<Shared> shared;
 static std::size_t static_bytes = 0;
 static std::string failure;
@@ -160,6 +172,12 @@ static void* scheduler_fake = nullptr;
 static void* scheduler_tsan = nullptr;
 static std::vector<void*> spent; // fibers of past blocks, kept until the launch ends so that their ids stay theirs
 static char* exit_tag = nullptr;
+#endif
+
+#ifdef EMU_GUARDS
+} // namespace emu
+#include "guards.hpp"
+namespace emu {
 #endif
 
 struct Ignore { // what happens in its scope is not the kernel's
@@ -247,6 +265,9 @@ EMU_HIDDEN static void enter() {
 
 EMU_HIDDEN static void resume(Fiber* fiber) {
     current = fiber;
+#ifdef EMU_GUARDS
+    in_fiber = 1;
+#endif
 #ifdef EMU_ASAN
     __sanitizer_start_switch_fiber(&scheduler_fake, fiber->stack, STACK_BYTES);
 #endif
@@ -260,6 +281,9 @@ EMU_HIDDEN static void resume(Fiber* fiber) {
 #endif
 #ifdef EMU_ASAN
     __sanitizer_finish_switch_fiber(scheduler_fake, nullptr, nullptr);
+#endif
+#ifdef EMU_GUARDS
+    in_fiber = 0;
 #endif
 }
 
@@ -382,45 +406,45 @@ EMU_HIDDEN static void meet(const std::vector<Fiber*>& group, Fiber* lanes) {
     }
 }
 
-// Resume the warps of which all lanes of a mask have met.
-EMU_HIDDEN static void release_warps() {
-    std::vector<Fiber*> group;
-    for (std::size_t start = 0; start < fibers.size(); start += 32) {
-        Fiber* lanes = &fibers[start];
-        const unsigned width = unsigned(std::min<std::size_t>(32, fibers.size() - start));
-        for (unsigned l = 0; l < width; ++l) {
-            if (lanes[l].state != State::at_warp) {
+// Make those lanes of a warp ready of which all of a mask have met; false if there are none.
+EMU_HIDDEN static bool release_warp(std::size_t start) {
+    static std::vector<Fiber*> group;
+    Fiber* lanes = &fibers[start];
+    const unsigned width = unsigned(std::min<std::size_t>(32, fibers.size() - start));
+    bool released = false;
+    for (unsigned l = 0; l < width; ++l) {
+        if (lanes[l].state != State::at_warp) {
+            continue;
+        }
+        const Fiber& first = lanes[l];
+        group.clear();
+        bool complete = true;
+        for (unsigned k = 0; k < 32 && complete; ++k) {
+            if (!(first.mask >> k & 1)) {
                 continue;
             }
-            const Fiber& first = lanes[l];
-            group.clear();
-            bool complete = true;
-            for (unsigned k = 0; k < 32 && complete; ++k) {
-                if (!(first.mask >> k & 1)) {
-                    continue;
-                }
-                if (k >= width || lanes[k].state == State::done) {
-                    throw Error("the mask at " + first.site.text() + " names lane " + std::to_string(k)
-                                + ", which has returned or does not exist");
-                }
-                complete = lanes[k].state == State::at_warp;
-                if (complete
-                    && (lanes[k].mask != first.mask || lanes[k].meeting != first.meeting
-                        || !(lanes[k].site == first.site))) {
-                    throw Error("lanes of a warp wait at different places: " + first.site.text() + " and "
-                                + lanes[k].site.text());
-                }
-                group.push_back(&lanes[k]);
+            if (k >= width || lanes[k].state == State::done) {
+                throw Error("the mask at " + first.site.text() + " names lane " + std::to_string(k)
+                            + ", which has returned or does not exist");
             }
-            if (complete) {
-                meet(group, lanes);
-                for (Fiber* fiber : group) {
-                    fiber->state = State::ready;
-                    ready.push_back(fiber);
-                }
+            complete = lanes[k].state == State::at_warp;
+            if (complete
+                && (lanes[k].mask != first.mask || lanes[k].meeting != first.meeting
+                    || !(lanes[k].site == first.site))) {
+                throw Error("lanes of a warp wait at different places: " + first.site.text() + " and "
+                            + lanes[k].site.text());
             }
+            group.push_back(&lanes[k]);
+        }
+        if (complete) {
+            meet(group, lanes);
+            for (Fiber* fiber : group) {
+                fiber->state = State::ready;
+            }
+            released = true;
         }
     }
+    return released;
 }
 
 // Resume the block if all its threads wait at one barrier; false if all have returned. Anything else is an error.
@@ -463,24 +487,30 @@ EMU_HIDDEN static bool release_block() {
         all.push_back(&fiber);
     }
     order(all);
-    ready = all;
     return true;
 }
 
 // ---- shared memory ----
-EMU_HIDDEN static void* add_shared(const void* site, std::size_t size) {
-    unsigned char* bytes = static_cast<unsigned char*>(std::malloc(size + FENCE));
-    std::memset(bytes, FILL, size);
-    std::memset(bytes + size, FENCE_FILL, FENCE);
-    shared.push_back({site, bytes, size});
-    return bytes;
+EMU_HIDDEN static void* add_shared(const Shared& what, std::size_t size) {
+    shared.push_back(what);
+    Extent& extent = shared.back().extent;
+#ifdef EMU_GUARDS
+    const std::uint64_t item = extent.item;
+    extent = guarded(size, what.alignment, launch_->order == 1);
+    extent.item = item;
+#else
+    extent.begin = reinterpret_cast<std::uint64_t>(std::malloc(size));
+    extent.end = extent.begin + size;
+#endif
+    std::memset(shared.back().bytes(), FILL, size);
+    return shared.back().bytes();
 }
 
-template <typename T> EMU_HIDDEN static T* shared_array(const void* site, std::size_t n) {
+template <typename T> EMU_HIDDEN static T* shared_array(const void* key, std::size_t n, const char* name, Site site) {
     Ignore ignore;
     for (const Shared& array : shared) {
-        if (array.site == site) {
-            return reinterpret_cast<T*>(array.bytes);
+        if (array.key == key) {
+            return reinterpret_cast<T*>(array.bytes());
         }
     }
     static_bytes += n * sizeof(T);
@@ -491,23 +521,75 @@ template <typename T> EMU_HIDDEN static T* shared_array(const void* site, std::s
         throw Error("shared memory of " + std::to_string(static_bytes + launch_->shared) + " bytes, over the device's "
                     + std::to_string(launch_->shared_limit));
     }
-    return reinterpret_cast<T*>(add_shared(site, n * sizeof(T)));
+    return reinterpret_cast<T*>(add_shared({key, name, site, {0, 0, 0, 0, sizeof(T)}, alignof(T)}, n * sizeof(T)));
+}
+
+static std::string text_of(const Shared& array) {
+    const std::string bytes = " of " + std::to_string(array.extent.end - array.extent.begin) + " bytes";
+    return array.key ? "shared memory " + std::string(array.name) + bytes + " (" + array.site.text() + ")"
+                     : "dynamic shared memory" + bytes;
+}
+
+static void fail(const std::string& why) {
+    if (failure.empty()) {
+        failure = why;
+    }
 }
 
 EMU_HIDDEN static void free_shared() {
-    bool torn = false;
     for (const Shared& array : shared) {
-        for (std::size_t k = 0; k < FENCE; ++k) {
-            torn = torn || array.bytes[array.size + k] != FENCE_FILL;
+#ifdef EMU_GUARDS
+        if (const std::string said = torn(array.extent); !said.empty()) {
+            fail(said + text_of(array));
         }
-        std::free(array.bytes);
+        give_back(array.extent, array.alignment, launch_->order == 1);
+#else
+        std::free(array.bytes());
+#endif
     }
     shared.clear();
     static_bytes = 0;
-    if (torn && failure.empty()) {
-        failure = "a write past the end of shared memory";
+}
+
+#ifdef EMU_GUARDS
+static std::string text_of(std::size_t argument, const Extent& e) {
+    return "argument " + std::to_string(argument) + ", an array of " + std::to_string(e.end - e.begin) + " bytes";
+}
+
+// What the launch did at `fault_address`: beside its nearest array, if one is near
+EMU_HIDDEN static std::string text_of_fault() {
+    const std::string who = fault_access + (" by thread " + std::to_string(current->index));
+    std::uint64_t nearest = GUARD + 1, distance;
+    std::string said;
+    for (const Shared& array : shared) {
+        if (beside(array.extent, fault_address, distance) && distance < nearest) {
+            nearest = distance;
+            said = where_of(array.extent, fault_address) + text_of(array);
+        }
+    }
+    for (int k = 0; launch_->extents && k < launch_->n_args; ++k) {
+        if (beside(launch_->extents[k], fault_address, distance) && distance < nearest) {
+            nearest = distance;
+            said = where_of(launch_->extents[k], fault_address) + text_of(std::size_t(k), launch_->extents[k]);
+        }
+    }
+    if (fault_address < std::uint64_t(current->stack) && fault_address + PAGE >= std::uint64_t(current->stack)) {
+        return who + " past the end of its stack of " + std::to_string(STACK_BYTES) + " bytes";
+    }
+    return who + (said.empty() ? " is in no array of this launch, nor near one" : said);
+}
+
+// After a launch
+EMU_HIDDEN static void check_arrays() {
+    for (int k = 0; launch_->extents && k < launch_->n_args; ++k) {
+        if (launch_->extents[k].low != 0) {
+            if (const std::string said = torn(launch_->extents[k]); !said.empty()) {
+                fail(said + text_of(std::size_t(k), launch_->extents[k]));
+            }
+        }
     }
 }
+#endif
 
 // ---- blocks ----
 EMU_HIDDEN static void allot_stacks(std::size_t n) {
@@ -556,13 +638,58 @@ EMU_HIDDEN static void retire_fibers() {
 #endif
 }
 
+// Resume fibers until all wait for the block or have returned.
+EMU_HIDDEN static void run_fibers(std::mt19937& random) {
+    const std::size_t n = fibers.size();
+    if (launch_->order == 0 || launch_->order == 1) {
+        const bool reverse = launch_->order == 1;
+        const std::size_t n_warps = (n + 31) / 32;
+        for (std::size_t w = 0; w < n_warps; ++w) {
+            const std::size_t start = 32 * (reverse ? n_warps - 1 - w : w),
+                              width = std::min<std::size_t>(32, n - start);
+            do {
+                for (std::size_t l = 0; l < width; ++l) {
+                    Fiber& fiber = fibers[start + (reverse ? width - 1 - l : l)];
+                    if (fiber.state == State::ready) {
+                        resume(&fiber);
+                        if (!failure.empty()) {
+                            return;
+                        }
+                    }
+                }
+            } while (release_warp(start));
+        }
+        return;
+    }
+    static std::vector<Fiber*> round;
+    bool released;
+    do {
+        round.clear();
+        for (Fiber& fiber : fibers) {
+            if (fiber.state == State::ready) {
+                round.push_back(&fiber);
+            }
+        }
+        std::shuffle(round.begin(), round.end(), random);
+        for (Fiber* fiber : round) {
+            resume(fiber);
+            if (!failure.empty()) {
+                return;
+            }
+        }
+        released = false;
+        for (std::size_t start = 0; start < n; start += 32) {
+            released |= release_warp(start);
+        }
+    } while (released);
+}
+
 EMU_HIDDEN static void run_block(std::mt19937& random) {
     const std::size_t n = std::size_t(block_shape.x) * block_shape.y * block_shape.z;
     fibers.assign(n, Fiber{});
     allot_stacks(n);
-    ready.clear();
     if (launch_->shared > 0) {
-        add_shared(nullptr, launch_->shared);
+        add_shared({nullptr, nullptr, Site{}, {0, 0, 0, 0, 1}, 16}, launch_->shared);
     }
     for (std::size_t i = 0; i < n; ++i) {
         Fiber& fiber = fibers[i];
@@ -572,28 +699,22 @@ EMU_HIDDEN static void run_block(std::mt19937& random) {
         fiber.lane = k % 32;
         fiber.state = State::ready;
         prepare(fiber);
-        ready.push_back(&fiber);
     }
+#ifdef EMU_GUARDS
+    const bool faulted = sigsetjmp(escape, 0);
+#else
+    const bool faulted = false;
+#endif
     try {
-        std::vector<Fiber*> round;
-        do {
-            while (!ready.empty() && failure.empty()) {
-                round.swap(ready);
-                ready.clear();
-                if (launch_->order == 1) {
-                    std::reverse(round.begin(), round.end());
-                } else if (launch_->order != 0) {
-                    std::shuffle(round.begin(), round.end(), random);
-                }
-                for (Fiber* fiber : round) {
-                    resume(fiber);
-                    if (!failure.empty()) {
-                        break;
-                    }
-                }
-                release_warps();
-            }
-        } while (failure.empty() && release_block());
+        if (faulted) {
+#ifdef EMU_GUARDS
+            failure = text_of_fault();
+#endif
+        } else {
+            do {
+                run_fibers(random);
+            } while (failure.empty() && release_block());
+        }
     } catch (const std::exception& error) {
         failure = error.what();
     }
@@ -627,10 +748,9 @@ EMU_HIDDEN static void run_grid(const Launch& launch) {
     launch_ = &launch;
     block_shape = {launch.block[0], launch.block[1], launch.block[2]};
     grid_shape = {launch.grid[0], launch.grid[1], launch.grid[2]};
-    const std::uint64_t n_blocks = std::uint64_t(launch.grid[0]) * launch.grid[1] * launch.grid[2];
     std::mt19937 random(unsigned(launch.order) * 7919u);
-    std::vector<std::uint64_t> blocks(n_blocks);
-    std::iota(blocks.begin(), blocks.end(), std::uint64_t(0));
+    std::vector<std::uint64_t> blocks(launch.stop_block - launch.first_block);
+    std::iota(blocks.begin(), blocks.end(), launch.first_block);
     if (launch.order == 1) {
         std::reverse(blocks.begin(), blocks.end());
     } else if (launch.order != 0) {
@@ -714,7 +834,13 @@ template <auto kernel> int launch_packed(const Launch* launch, std::size_t max_t
         check_arguments(kernel, *launch);
         check_limits(*launch, max_threads);
         body = &call_packed<kernel>;
+#ifdef EMU_GUARDS
+        CatchFaults scope;
         run_grid(*launch);
+        check_arrays();
+#else
+        run_grid(*launch);
+#endif
     } catch (const std::exception& error) {
         failure = error.what();
     }
@@ -822,8 +948,8 @@ constexpr int warpSize = 32;
 // The port layer of kernels/common.cuh
 #define MF_SHARED(T, name, n)                                                                                          \
     static const char name##_site = 0;                                                                                 \
-    T* const name = emu::shared_array<T>(&name##_site, n)
-#define MF_DYN_SMEM(T, name) T* const name = static_cast<T*>(emu::dynamic_shared())
+    T* const name = emu::shared_array<T>(&name##_site, n, #name, EMU_HERE)
+#define MF_DYN_SMEM(T, name) T* const name = static_cast<T*>(emu::dynamic_shared(sizeof(T)))
 #define MF_RSQRT_SEED(y, x) ((y) = emu::rsqrt_seed(x))
 #if __CUDA_ARCH__ >= 800 && !defined(MF_NO_MMA)
 #define MF_HAVE_MMA 1
@@ -847,11 +973,12 @@ inline unsigned source_down(unsigned delta, unsigned width = 32) {
     return (current->lane & (width - 1)) + delta < width ? current->lane + delta : 32;
 }
 
-EMU_HIDDEN static void* dynamic_shared() {
+EMU_HIDDEN static void* dynamic_shared(std::size_t item) {
     Ignore ignore;
-    for (const Shared& array : shared) {
-        if (!array.site) {
-            return array.bytes;
+    for (Shared& array : shared) {
+        if (!array.key) {
+            array.extent.item = item;
+            return array.bytes();
         }
     }
     return nullptr;

@@ -11,7 +11,11 @@ import functools
 import importlib
 import pickle
 import pkgutil
-from collections.abc import Callable
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +28,20 @@ class Driver(NamedTuple):
     sources: tuple[str, ...]
     """The .cu files whose barriers, and whose includes', it answers for."""
     run: Callable[[], None]
+
+
+class Recording(NamedTuple):
+    """What a driver did, on a stream of its own."""
+
+    files: Any
+    """Of its launches, as `sanitize.replay` takes them."""
+    launches: list[tuple[str, Any]]
+    """Name and stream of each."""
+    stream: Any
+    busy: frozenset[Any]
+    """Streams that had work."""
+    operations: frozenset[str]
+    """Those of the backend that were called."""
 
 
 _registry: dict[str, Driver] = {}
@@ -45,6 +63,53 @@ def all_drivers() -> dict[str, Driver]:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     return _registry
+
+
+def recorded(driver: Driver, emulated: Any, recordings: dict[str, Any]) -> Recording:
+    """The recording of a driver in forward order: made once, then kept in `recordings`."""
+    import cupy
+    import emulate
+
+    if driver.name not in recordings:
+        state = emulated.state
+        state.options = emulate.Options()
+        state.launches.clear()
+        state.streams.clear()
+        state.busy.clear()
+        state.record(Path(tempfile.mkdtemp(dir=recordings["folder"])))
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with _operations() as called, stream:
+            driver.run()
+        launches = list(zip(state.launches, state.streams, strict=True))
+        recordings[driver.name] = Recording(state.recorded, launches, stream, frozenset(state.busy), frozenset(called))
+        state.record(None)
+    return recordings[driver.name]  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _operations() -> Iterator[set[str]]:
+    """Names of the backend's operations that are called meanwhile."""
+    from maskerade_fast.backends import gpu
+
+    called: set[str] = set()
+
+    def noted(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(operation)
+        def call(*args: Any, **options: Any) -> Any:
+            called.add(name)
+            return operation(*args, **options)
+
+        return call
+
+    given = {name: getattr(gpu, name) for name in gpu.__all__}
+    places = [(gpu, name) for name in given] + [(sys.modules[f.__module__], name) for name, f in given.items()]
+    for place, name in places:
+        setattr(place, name, noted(name, given[name]))
+    try:
+        yield called
+    finally:
+        for place, name in places:
+            setattr(place, name, given[name])
 
 
 def same_as_cpu(door: str, *args: Any, tolerance: float = 1e-9, **options: Any) -> None:

@@ -29,6 +29,8 @@ def both(sizes_a: list[int], sizes_b: list[int], n_dims: int, **options: Any) ->
     compare(gpu.pairwise_distance(there[0]), cpu.pairwise_distance(here[0]))
     compare(gpu.pairwise_distance_vjp(*there, cupy.asarray(cotangent)), cpu.pairwise_distance_vjp(*here, cotangent))
     compare(gpu.hyperkernel(*there, **shape), cpu.hyperkernel(*here, **shape))
+    E = np.abs(cotangent)
+    compare(gpu.covariance_from_distance(cupy.asarray(E), **shape), cpu.covariance_from_distance(E, **shape))
     compare(gpu.hyperkernel_matvec(*there, cupy.asarray(v), **shape), cpu.hyperkernel_matvec(*here, v, **shape))
 
 
