@@ -25,6 +25,7 @@ _LINE = re.compile(r'\s*//## File "([^"]*)", line (\d+)( inlined at)?')
 _TARGET = re.compile(r"(\.L_\w+)")
 _ENDS = ("BRA", "BRX", "JMP", "JMX", "EXIT", "RET", "KILL")
 
+FP32 = ("FADD", "FMUL", "FFMA")
 FP64 = ("DADD", "DMUL", "DFMA", "DSETP", "DMNMX")
 SPACES = {"G": "global", "S": "shared", "L": "local", "C": "constant"}
 CONTROL = (*_ENDS, "CALL", "BSSY", "BSYNC", "BREAK", "BMOV", "WARPSYNC", "BAR", "YIELD", "NANOSLEEP")
@@ -146,6 +147,11 @@ class Loop:
         """Those of `pass_through` that lie in no inner loop."""
         body = {id(i) for i in self.body()}
         return [i for i in self.pass_through if id(i) in body]
+
+    @property
+    def depth(self) -> int:
+        """1 for a loop that is in no other."""
+        return 1 + (self.outer.depth if self.outer else 0)
 
     def body(self) -> list[Instruction]:
         """All that lie in no inner loop, on the fast path or not."""

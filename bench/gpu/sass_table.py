@@ -23,20 +23,21 @@ LIMITS = {  # by architecture: warps and blocks of a multiprocessor, its shared 
     100: (64, 32, 233472, 1024),
     120: (48, 24, 102400, 1024),
 }
-COLUMNS = ("slots", "FP64", "passes", "slots a pass", "registers", "spilled", "shared", "warps")
+COLUMNS = ("slots", "all", "FP64", "passes", "slots a pass", "registers", "spilled", "shared", "warps")
 POINTS = 144
 LEGEND = f"""\
-Slots: instructions of one pass of the hot loop on its fast path. FP64: the share of the float64 pipe's among them,
-tensor instructions included. Passes: roots or exponentials in it, whichever are more. Spilled: bytes of stores and
-loads. Shared: static and dynamic bytes of a block, the latter of {POINTS} points for likelihood_shared_f64, "?" where
-it depends on the call. Warps: those of a multiprocessor by registers, shared memory and block, of the most; 0 where a
-block does not fit."""
+Slots: instructions of one pass of the hot loop on its fast path; all: of all its blocks, each once. FP64: the share of
+the float64 pipe's among the slots, tensor instructions included. Passes: roots or exponentials in them, whichever are
+more. Spilled: bytes of stores and loads. Shared: static and dynamic bytes of a block, the latter of {POINTS} points
+for likelihood_shared_f64, "?" where it depends on the call. Warps: those of a multiprocessor by registers, shared
+memory and block, of the most; 0 where a block does not fit."""
 
 
 class Facts(NamedTuple):
     """One row; texts but for what is compared."""
 
     slots: int
+    whole: int
     fp64: float
     passes: int
     registers: int
@@ -47,7 +48,8 @@ class Facts(NamedTuple):
     def cells(self) -> list[str]:
         """In the order of `COLUMNS`."""
         each = f"{self.slots / self.passes:.1f}" if self.passes else "–"
-        shown = [str(self.slots), f"{self.fp64:.0%}", str(self.passes or "–"), each] if self.slots else ["–"] * 4
+        hot = [str(self.slots), str(self.whole), f"{self.fp64:.0%}", str(self.passes or "–"), each]
+        shown = hot if self.slots else ["–"] * len(hot)
         return [*shown, str(self.registers), str(self.spilled), self.shared, self.warps]
 
 
@@ -94,9 +96,10 @@ def facts_of(entry: str, defines: dict[str, str], found: sass.Compiled, arch: in
     pipe = kinds["fp64"] + kinds["fp64 predicated"] + kinds["dmma"]
     dynamic = dynamic_bytes(entry, defines)
     usage = found.usage
+    whole = sum(len(found.code.block(block)) for block in loop.blocks) if loop else 0
     static = str(usage.shared)
     return Facts(
-        *(len(path), pipe / len(path) if path else 0.0, passes, usage.registers, usage.spilled),
+        *(len(path), whole, pipe / len(path) if path else 0.0, passes, usage.registers, usage.spilled),
         static if dynamic == 0 else f"{static} + {'?' if dynamic is None else dynamic}",
         occupancy(arch, usage.registers, usage.shared + (dynamic or 0), found.threads),
     )
@@ -150,10 +153,20 @@ def table(*sides: dict[Key, Facts]) -> str:
         total[source, entry] += 1
     lines = ["| kernel | variant | " + " | ".join(COLUMNS) + " |", "| --- " * (len(COLUMNS) + 2) + "|"]
     for (source, entry, *cells), variants in rows.items():
-        all_of_them = len(variants) == total[source, entry]
-        shown = f"all {len(variants)}" if all_of_them and len(variants) > 1 else "; ".join(variants) or "–"
+        shown = in_common(variants, total[source, entry])
         lines.append(f"| {source} `{entry}` | {shown} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def in_common(variants: list[str], total: int) -> str:
+    """A variant, or the macros that several have in common and how many they are."""
+    if len(variants) == 1:
+        return variants[0] or "–"
+    if len(variants) == total:
+        return f"all {total}"
+    first, *others = (variant.split() for variant in variants)
+    common = " ".join(macro for macro in first if all(macro in other for other in others))
+    return f"{common} ({len(variants)} of {total})".strip()
 
 
 def merged(sides: list[list[str] | None]) -> list[str]:
