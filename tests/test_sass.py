@@ -105,9 +105,10 @@ NESTED = """
 """
 
 
-def test_inner_loops_are_passed_once_and_checks_of_ranges_are_not(gpu: Module) -> None:
+@pytest.mark.parametrize("diverged", ["UR4, `(.L_x_5)", "~URZ, `(.L_x_5)", "`(.L_x_5)"])  # by architecture
+def test_inner_loops_are_passed_once_and_checks_of_ranges_are_not(gpu: Module, diverged: str) -> None:
     flow = gpu("control_flow")
-    kernel = kernel_of(flow, NESTED)
+    kernel = kernel_of(flow, NESTED.replace("UR4, `(.L_x_5)", diverged))
     inner, outer = kernel.loops
     assert (inner.outer, outer.inner) == (outer, [inner])
     assert names(inner.pass_through) == ["DFMA", "DFMA", "BRA"]
@@ -262,6 +263,47 @@ def test_moves_of_more_than_five_per_cent_are_told(gpu: Module) -> None:
         f"K2 D=1: slots {found['K2 D=1']['slots']:.1f}",
         "K5: fp64",
     ]
+
+
+def test_a_check_fails_where_counts_moved(
+    gpu: Module, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sass, stored = gpu("sass"), gpu("counts").stored()
+    found = json.loads(json.dumps(stored)) | {"compiler": "nvcc 99.1"}
+    monkeypatch.setattr(sass, "measure", lambda jobs: found)
+    monkeypatch.setattr(sys, "argv", ["sass.py", "--check"])
+    assert sass.main() == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "as in the file"
+    found["floors"]["K2 D=1"]["fp64"] += 5.0
+    assert sass.main() == 1
+    lines = capsys.readouterr().out.splitlines()[-3:]
+    assert lines[0] == f"The file is of {stored['compiler']}, this is nvcc 99.1."
+    assert lines[1].startswith("K2 D=1: fp64 ")
+    assert lines[2] == "run python bench/gpu/sass.py if that is meant"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--table", "--only", "no such kernel"], "--only 'no such kernel': no instance has this"),
+        (["--table", "--against", "no-such-commit"], "--against no-such-commit: fatal:"),
+        (["--table", "--arch", "70"], "invalid choice: 70"),
+        (["--phases", "0"], "--phases: 0 points, expected 1 or more"),
+    ],
+)
+@pytest.mark.usefixtures("emulated")
+def test_arguments_that_mean_nothing(
+    *,
+    gpu: Module,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sass.py", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        gpu("sass").main()
+    assert message in f"{stop.value}\n{capsys.readouterr().err}"
 
 
 # ---- with the tools ----

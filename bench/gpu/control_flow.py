@@ -99,15 +99,11 @@ class Kernel:
     def _next(self, targets: list[list[int]], block: int) -> list[int]:
         stop = self._firsts[block + 1] if block + 1 < len(self._firsts) else len(self.instructions)
         last = self.instructions[stop - 1]
-        always = (
-            last.name in _ENDS
-            and not last.predicate
-            and last.operands.startswith(("`", "R")) | (last.name in ("EXIT", "RET", "KILL"))
-        )
-        after = [] if always or stop == len(self.instructions) else [stop]
+        after = [stop] if stop < len(self.instructions) else []
         if ".DIV" in last.opcode:
             return after
-        return sorted({*targets[stop - 1], *after})
+        conditional = last.predicate or re.match(r"!?U?P\d", last.operands)
+        return sorted({*targets[stop - 1], *(after if conditional or last.name not in _ENDS else [])})
 
 
 class Loop:

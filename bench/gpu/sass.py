@@ -53,8 +53,6 @@ class Floor(NamedTuple):
     marker: str
     """What a pass has one of: "root" or "exponential"."""
     unit: str
-    around: int = 0
-    """Loops around it that are counted with it, since they have one pass of it in each of theirs."""
 
 
 PAIR_OF_POINTS = "a pair of points and a component"
@@ -64,8 +62,7 @@ FLOORS = {
         for axes in (1, 2, 5, 10)
     },
     "K2 D=1": Floor("gram", "gram_symmetric_f64", {}, "exponential", PAIR_OF_POINTS),
-    # a tile of 16 columns is one pass of the loop over columns
-    "K4 D=1": Floor("likelihood", "gradient_slices_f64", {"MF_GRADIENT": "1"}, "exponential", PAIR_OF_POINTS, around=1),
+    "K4 D=1": Floor("likelihood", "gradient_slices_f64", {"MF_GRADIENT": "1"}, "exponential", PAIR_OF_POINTS),
     "K5": Floor("prediction", "pair_moments_f64", {}, "root", "a pair of Gaussians"),
 }
 
@@ -88,10 +85,19 @@ def main() -> int:
         "--phases", type=int, metavar="N", help="of likelihood_shared_f64 with N points: slots by phase"
     )
     parser.add_argument("--only", default="", help="with --table: instances with this in 'source entry [variant]'")
-    parser.add_argument("--arch", type=int, nargs="+", default=[ARCH], help="architectures of tables, 90 for sm_90")
+    parser.add_argument(
+        "--arch",
+        type=int,
+        nargs="+",
+        default=[ARCH],
+        choices=emulator()[0].ARCHITECTURES,
+        help="of tables, 90 for sm_90",
+    )
     parser.add_argument("--against", metavar="REV", help="with tables: a commit, for figures before and after")
     parser.add_argument("--jobs", type=int, default=2, help="compilers that run at once")
     options = parser.parse_args()
+    if options.phases is not None and options.phases < 1:
+        parser.error(f"--phases: {options.phases} points, expected 1 or more")
     if options.table or options.phases:
         tables(options)
         return 0
@@ -228,12 +234,9 @@ def floor_counts(floor: Floor, arch: int = ARCH) -> dict[str, Any]:
     loop = hot_loop(entry.code, floor.marker)
     path = loop.pass_through if loop else []
     passes = marks(path, floor.marker)
-    if loop is None or passes == 0:
+    if passes == 0:
         raise SystemExit(f"{floor.entry}: no loop has a {floor.marker}; FLOORS in {Path(__file__).name} names another")
-    for _ in range(floor.around):
-        assert loop.outer is not None
-        loop = loop.outer
-    kinds = count(loop.pass_through)
+    kinds = count(path)
     slots = kinds.pop("slots")
     fp64 = kinds.pop("fp64", 0)
     return {
@@ -259,9 +262,18 @@ def measure(jobs: int = 1) -> dict[str, Any]:
         "arch": ARCH,
         "compiler": cubins.compiler_version(),
         "sources": digest(),
-        "commit": run(["git", "-C", str(ROOT), "log", "-1", "--format=%h", "--", "kernels"]).strip(),
+        "commit": commit(),
         "floors": dict(zip(FLOORS, found, strict=True)),
     }
+
+
+def commit() -> str:
+    """The last that touched the CUDA sources, with a "+" if they differ from it; "unknown" outside a repository."""
+    last, changes = (
+        subprocess.run(["git", "-C", str(ROOT), *words, "--", "kernels"], capture_output=True, text=True, check=False)
+        for words in (["log", "-1", "--format=%h"], ["status", "--porcelain"])
+    )
+    return (last.stdout.strip() or "unknown") + ("+" if changes.stdout.strip() else "")
 
 
 def digest() -> str:

@@ -76,6 +76,8 @@ def facts(folder: Path, only: str, arch: int, jobs: int) -> dict[Key, Facts]:
             chosen = [entry for entry in entries if only in f"{source.stem} {entry} [{variant}]"]
             if chosen:
                 wanted.append((source, defines, variant, chosen))
+    if not wanted:
+        raise SystemExit(f"--only {only!r}: no instance has this in 'source entry [variant]'")
 
     def one(source: Path, defines: dict[str, str], variant: str, chosen: list[str]) -> dict[Key, Facts]:
         macros = {**defines, "MF_ONE_ENTRY": "1", **{f"MF_WITH_{entry}": "1" for entry in chosen}}
