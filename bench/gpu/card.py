@@ -1,7 +1,8 @@
 """The card and what it could do: attributes, versions, and floors by arithmetic.
 
 A floor is the largest of three times: of the float64 pipe, of issuing instructions, of moving bytes once. The counts
-are of the compiled inner loops on sm_90, so floors are estimates; fields that hold one say so in their name.
+are of the compiled inner loops on sm_90 (`counts.py`), so floors are estimates; fields that hold one say so in their
+name.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from maskerade_fast.backends.gpu.toeplitz import toeplitz_log_likelihood
 from . import baselines, gpytorch_peer, problems, reference
 from .card import Work, floor
 from .clock import Clock, OutOfTime
+from .counts import counts
 from .report import Report
 
 PEERS = 4.0  # seconds that the repeats of another's call may take
@@ -152,8 +153,7 @@ def measured(row: Row, entry: dict[str, Any], clock: Clock, card: dict[str, Any]
 
 
 def pairs_work(n_pairs: float, n_axes: int, size: float) -> Work:
-    """Counts of one step of the loop over pairs of atoms: linear in the axes between D = 1 and D = 5."""
-    return Work(n_pairs, 13 + 4 * (n_axes - 1), 34 + 6.25 * (n_axes - 1), bytes=8 * size)
+    return Work(n_pairs, *counts("K1", n_axes), bytes=8 * size)
 
 
 def distance_row(B: int, n: int, D: int) -> Row:
@@ -219,7 +219,7 @@ def gram_row(N: int, B: int, Q: int) -> Row:
         "plain_cupy": lambda: baselines.plain_gram(problem, 0, B),
         "fused": lambda: baselines.fused_gram(problem, 0, B),
     }
-    work = Work(gram_work(N, B, Q), 21, 26, bytes=8 * B * N * N)
+    work = Work(gram_work(N, B, Q), *counts("K2"), bytes=8 * B * N * N)
     return Row(call, others, functools.partial(reference.gram_error, problem), 1e-12, work)
 
 
@@ -243,7 +243,7 @@ def likelihood_row(N: int, B: int, Q: int) -> Row:
     def error(got: Any) -> float:
         return reference.likelihood_error(got[0] if isinstance(got, tuple) else got, terms())
 
-    work = Work(gram_work(N, B, Q), 21, 26, multiply_adds=B * N**3 / 6)
+    work = Work(gram_work(N, B, Q), *counts("K2"), multiply_adds=B * N**3 / 6)
     return Row(call, others, error, 1e-12, work)
 
 
@@ -278,8 +278,9 @@ def gradient_row(N: int, B: int, Q: int) -> Row:
             return reference.likelihood_gradient_error(problem, got)
         return reference.likelihood_error(got, terms())
 
-    # the matrices, their factors and inverses, and a second pass over the pairs: 32 and 82 a pair and component
-    work = Work(gram_work(N, B, Q), 21 + 32, 26 + 82, multiply_adds=B * N**3 / 2)
+    # the matrices, their factors and inverses, and a second pass over the pairs
+    fp64, slots = (sum(both) for both in zip(counts("K2"), counts("K4"), strict=True))
+    work = Work(gram_work(N, B, Q), fp64, slots, multiply_adds=B * N**3 / 2)
     return Row(call, others, error, 1e-9, work)
 
 
@@ -290,4 +291,5 @@ def moments_row(h: int, M: int) -> Row:
         "fused": lambda: baselines.fused_moments(problem),
     }
     error = functools.partial(reference.moments_error, problem)
-    return Row(lambda: pair_moments(*problem), others, error, 1e-12, Work(0.5 * h * (h + 1) * M, 67, 141))
+    work = Work(0.5 * h * (h + 1) * M, *counts("K5"))
+    return Row(lambda: pair_moments(*problem), others, error, 1e-12, work)

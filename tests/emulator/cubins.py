@@ -66,9 +66,30 @@ def supported(arch: int) -> bool:
 
 def compile_kernels(code: str, defines: Mapping[str, str], arch: int, by: str | None = None) -> list[Usage]:
     """Registers and memory of every kernel in an expanded source, by `compiler` or `by`; a warning is an error."""
-    options = ["-std=c++17", f"-arch=sm_{arch}", *(f"-D{name}={value}" for name, value in sorted(defines.items()))]
-    log = _by_nvcc(code, options) if (by or compiler()) == "nvcc" else _by_nvrtc(code, options)
-    return usages(log)
+    return compile_cubin(code, defines, arch, by)[1]
+
+
+def compile_cubin(
+    code: str, defines: Mapping[str, str], arch: int, by: str | None = None, lines: bool = False
+) -> tuple[bytes, list[Usage]]:
+    """The binary of an expanded source, with the numbers of its lines if wanted, and what `compile_kernels` returns."""
+    options = ["-std=c++17", f"-arch=sm_{arch}", *(["-lineinfo"] if lines else [])]
+    options += [f"-D{name}={value}" for name, value in sorted(defines.items())]
+    cubin, log = _by_nvcc(code, options) if (by or compiler()) == "nvcc" else _by_nvrtc(code, options)
+    return cubin, usages(log)
+
+
+def compiler_version(by: str | None = None) -> str:
+    """Name and release of `compiler` or `by`, as "nvcc 13.0"; one release of both has the same ptxas."""
+    if (by or compiler()) == "nvcc":
+        shown = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
+        release = re.search(r"release (\d+\.\d+)", shown)
+        return f"nvcc {release[1] if release else 'unknown'}"
+    library = _nvrtc()
+    assert library is not None
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return f"nvrtc {major.value}.{minor.value}"
 
 
 def usages(log: str) -> list[Usage]:
@@ -86,7 +107,7 @@ def usages(log: str) -> list[Usage]:
     return found
 
 
-def _by_nvcc(code: str, options: list[str]) -> str:
+def _by_nvcc(code: str, options: list[str]) -> tuple[bytes, str]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernels.cu"
         source.write_text(code)
@@ -97,9 +118,9 @@ def _by_nvcc(code: str, options: list[str]) -> str:
             text=True,
             check=False,
         )
-    if done.returncode != 0 or "warning" in done.stderr:
-        raise CompileError(done.stderr[:8000])
-    return done.stderr
+        if done.returncode != 0 or "warning" in done.stderr:
+            raise CompileError(done.stderr[:8000])
+        return source.with_suffix(".cubin").read_bytes(), done.stderr
 
 
 @functools.cache
@@ -132,7 +153,7 @@ def _nvrtc_architectures() -> set[int]:
     return set(numbers)
 
 
-def _by_nvrtc(code: str, options: list[str]) -> str:
+def _by_nvrtc(code: str, options: list[str]) -> tuple[bytes, str]:
     library = _nvrtc()
     assert library is not None
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
@@ -143,9 +164,13 @@ def _by_nvrtc(code: str, options: list[str]) -> str:
         library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
         text = ctypes.create_string_buffer(size.value)
         library.nvrtcGetProgramLog(program, text)
+        length = ctypes.c_size_t()
+        library.nvrtcGetCUBINSize(program, ctypes.byref(length))
+        cubin = ctypes.create_string_buffer(max(1, length.value))
+        library.nvrtcGetCUBIN(program, cubin)
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
     log = text.value.decode(errors="replace")
     if status != 0 or "warning" in log:
         raise CompileError(log[:8000])
-    return log
+    return cubin.raw, log

@@ -78,18 +78,21 @@ def timed() -> dict[str, list[str]]:
 
 def barriers_of(source: Path, defines: dict[str, str]) -> dict[str, set[str]]:
     """By entry, the barriers ("file:line") of its body and of every function that it calls, directly or not."""
-    marks = ["-D__global__=EMU_GLOBAL", "-D__device__=", "-D__CUDA_ARCH__=900"]
-    marks += [f"-D{name}={value}" for name, value in defines.items()]
-    text = emulate._run([emulate._compiler(), "-std=c++20", "-w", "-E", *marks, "-xc++", "-"], expanded(source))
     sites: dict[str, set[str]] = defaultdict(set)
     calls: dict[str, set[str]] = defaultdict(set)
     entries = set()
-    for name, is_entry, body in functions(text):
+    for name, is_entry, body in functions(preprocessed(source, defines)):
         entries |= {name} if is_entry else set()
         for place, line in body:
             sites[name] |= {place} if BARRIER.search(line) else set()
             calls[name] |= set(re.findall(r"\w+", line))
     return {entry: set().union(*(sites[name] for name in reached(entry, calls))) for entry in entries}
+
+
+def preprocessed(source: Path, defines: dict[str, str]) -> str:
+    marks = ["-D__global__=EMU_GLOBAL", "-D__device__=", "-D__CUDA_ARCH__=900"]
+    marks += [f"-D{name}={value}" for name, value in defines.items()]
+    return emulate._run([emulate._compiler(), "-std=c++20", "-w", "-E", *marks, "-xc++", "-"], expanded(source))
 
 
 def expanded(source: Path) -> str:
