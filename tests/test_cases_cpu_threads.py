@@ -263,3 +263,12 @@ def test_a_helper_that_begins_after_a_failure_does_nothing(monkeypatch: pytest.M
         _parallel.parallel_for(lambda start, stop: kernels.append(start), 4, 1, threads=2)
     begun[0]()
     assert kernels == []
+
+
+def test_threads_are_kept_for_the_next_call() -> None:
+    """A pool is made anew only for more threads than it has."""
+    first = _parallel._executor(1)
+    assert _parallel._executor(1) is first
+    larger = _parallel._executor(_parallel._pool_size + 1)
+    assert larger is not first
+    assert _parallel._executor(1) is larger

@@ -109,7 +109,9 @@ def test_reproducibility(measure):
         rng = np.random.default_rng(7)
         first, same, other = call(64, 7), call(64, rng), call(64, 8)
         again = call(64, rng)
-        assert again.latent.values.shape != first.latent.values.shape or (again.latent.values != first.latent.values).any()
+        assert (
+            again.latent.values.shape != first.latent.values.shape or (again.latent.values != first.latent.values).any()
+        )
         assert_array_equal(first.latent.values, same.latent.values)
         assert (
             first.latent.values.shape != other.latent.values.shape or (first.latent.values != other.latent.values).any()

@@ -79,7 +79,11 @@ z = f("a - b", c - d)
     code = mutants.rules.code_of("a.py", python)
     assert [line.strip() for line in code] == ["x = 1 - y", "", "", "z = f(       , c - d)"]
     kernel = 'a = b - c; // d - e\n#define F(x) (x - 1)\nprintf("a - b", d - e);'
-    assert [line.strip() for line in mutants.rules.code_of("a.cu", kernel)] == ["a = b - c;", "", "printf(       , d - e);"]
+    assert [line.strip() for line in mutants.rules.code_of("a.cu", kernel)] == [
+        "a = b - c;",
+        "",
+        "printf(       , d - e);",
+    ]
 
 
 @pytest.mark.parametrize(

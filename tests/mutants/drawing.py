@@ -24,7 +24,9 @@ OF_A_KIND = {rules.GPU: 5, rules.CPU: 8}
 
 def key(place: Place) -> str:
     """What an outcome is kept under: line numbers may change."""
-    return hashlib.sha256("\0".join((place.file, place.kind, place.old, place.new, str(place.copy))).encode()).hexdigest()[:12]
+    return hashlib.sha256(
+        "\0".join((place.file, place.kind, place.old, place.new, str(place.copy))).encode()
+    ).hexdigest()[:12]
 
 
 def faults(group: str, seed: int, unfit: frozenset[str] = frozenset()) -> list[Place]:
@@ -43,7 +45,9 @@ def chosen() -> list[Place]:
         equal = [number for number, line in enumerate(lines, 1) if line == entry["old"]]
         if len(equal) > entry["copy"]:
             line = equal[entry["copy"]]
-            found.append(Place(rules.GPU, entry["kind"], entry["file"], line, entry["old"], entry["new"], entry["copy"]))
+            found.append(
+                Place(rules.GPU, entry["kind"], entry["file"], line, entry["old"], entry["new"], entry["copy"])
+            )
     return found
 
 

@@ -20,7 +20,18 @@ GPU, CPU = "gpu", "cpu"
 KERNELS, PYTHON = (".cu", ".cuh"), (".py",)
 
 METHOD = (
-    *("acquisition", "calibration", "data", "gmm", "grid", "hyperkernel", "importance", "integrals", "latent", "masses"),
+    *(
+        "acquisition",
+        "calibration",
+        "data",
+        "gmm",
+        "grid",
+        "hyperkernel",
+        "importance",
+        "integrals",
+        "latent",
+        "masses",
+    ),
     *("measure", "modes", "optimize", "posterior", "prediction", "prior", "proposals", "quadrature", "relabelling"),
     *("sampling", "spectra", "starts", "sticks", "student", "surrogate", "target", "trend", "warping"),
 )
@@ -54,7 +65,9 @@ class Rule(NamedTuple):
     """What the path must hold."""
 
 
-def rule(kind: str, suffixes: tuple[str, ...], pattern: str, replacement: str, where: str = "", files: str = "") -> Rule:
+def rule(
+    kind: str, suffixes: tuple[str, ...], pattern: str, replacement: str, where: str = "", files: str = ""
+) -> Rule:
     compiled = [re.compile(text) if text else None for text in (where, files)]
     return Rule(kind, suffixes, re.compile(pattern), replacement, *compiled)
 
@@ -75,7 +88,13 @@ GPU_RULES = (
     rule("indices", KERNELS, r"\b(row|i)\b(?=[^;]*\])", "@swap", where=r"\[[^\]]*\b(?:row|i)\b"),
     rule("indices", KERNELS, r"\.x \+ ", ".x + 1 + "),
     rule("indices", PYTHON, r"\.(shape|strides)\[(\d)\]", r".\1[\2 - 1]"),
-    rule("indices", PYTHON, r"^from \.(\w+) import (\w+), (\w+)", r"from .\1 import \3 as \2, \2 as \3", files=r"__init__"),
+    rule(
+        "indices",
+        PYTHON,
+        r"^from \.(\w+) import (\w+), (\w+)",
+        r"from .\1 import \3 as \2, \2 as \3",
+        files=r"__init__",
+    ),
     # the values' signs, not those of places
     rule("signs", KERNELS, r" \+ ", " - ", where=r"\b(?:double|fma|return|sum|total|gap)\b"),
     rule("signs", KERNELS, r" - ", " + ", where=r"\b(?:double|fma|return|sum|total|gap)\b"),
@@ -136,7 +155,13 @@ CPU_RULES = (
     rule("seeds", PYTHON, r"default_rng\((\w+)\)", "default_rng(0)"),
     rule("seeds", PYTHON, r"default_rng\(\[([^,\]]+), [^\]]*\]\)", r"default_rng([\1])"),
     rule("seeds", PYTHON, r"\.spawn\((\w+)\)", r".spawn(\1 + 1)[1:]"),
-    rule("seeds", PYTHON, r"\b(seed|rng|seeds\[[^\]]*\])(?=[,)])", "@seed", where=r"^(?!\s*(?:def|raise|class|from|import|r?\"))"),
+    rule(
+        "seeds",
+        PYTHON,
+        r"\b(seed|rng|seeds\[[^\]]*\])(?=[,)])",
+        "@seed",
+        where=r"^(?!\s*(?:def|raise|class|from|import|r?\"))",
+    ),
     rule("off by one", PYTHON, r"\b(p?range)\(([^,()]+)\)", r"\1(\2 - 1)"),
     rule("off by one", PYTHON, r"\b(p?range)\((\w+), ", r"\1(\2 + 1, "),
     rule("off by one", PYTHON, r" < (?!\d+\.)", " <= "),
@@ -145,9 +170,27 @@ CPU_RULES = (
     rule("off by one", PYTHON, r" ([+-]) 1\b(?![.\]])", ""),
     rule("off by one", PYTHON, r"(?<=\w)\[(\w+) ([+-]) 1\]", r"[\1]"),
     rule("off by one", PYTHON, r"\[(\w+)\](?= = )", r"[\1 - 1]"),
-    rule("gradient terms", PYTHON, r"^(\s*)(\S+) ([+-]=) .*$", r"\1\2 \3 0.0 * \2", files=r"gradient|_toeplitz|_trend|distances"),
-    rule("gradient terms", PYTHON, r" [+-] [^+()-]+(?:\([^()]*\))?$", "", where=r"grad|slope|d_|vjp|cotangent|jacobian|derivative"),
-    rule("gradient terms", PYTHON, r"(= |return )([^=+()]+) \+ ", r"\1", where=r"grad|slope|d_|vjp|cotangent|jacobian|derivative"),
+    rule(
+        "gradient terms",
+        PYTHON,
+        r"^(\s*)(\S+) ([+-]=) .*$",
+        r"\1\2 \3 0.0 * \2",
+        files=r"gradient|_toeplitz|_trend|distances",
+    ),
+    rule(
+        "gradient terms",
+        PYTHON,
+        r" [+-] [^+()-]+(?:\([^()]*\))?$",
+        "",
+        where=r"grad|slope|d_|vjp|cotangent|jacobian|derivative",
+    ),
+    rule(
+        "gradient terms",
+        PYTHON,
+        r"(= |return )([^=+()]+) \+ ",
+        r"\1",
+        where=r"grad|slope|d_|vjp|cotangent|jacobian|derivative",
+    ),
 )
 RULES = {GPU: GPU_RULES, CPU: CPU_RULES}
 
@@ -172,7 +215,9 @@ def files(group: str) -> list[str]:
 def places(group: str, file: str) -> Iterator[Place]:
     """Every place of a file where a rule of the group applies, in the order of lines."""
     text = (ROOT / file).read_text(encoding="utf-8")
-    own = [rule for rule in RULES[group] if file.endswith(rule.suffixes) and (not rule.files or rule.files.search(file))]
+    own = [
+        rule for rule in RULES[group] if file.endswith(rule.suffixes) and (not rule.files or rule.files.search(file))
+    ]
     if file.endswith("__init__.py"):
         own = [rule for rule in own if rule.files]
     seen: Counter[str] = Counter()

@@ -107,7 +107,9 @@ class Workplace:
             check=True,
         )
         if not Path(found.stdout.strip()).is_relative_to(folder.resolve()):
-            raise RuntimeError(f"tests here would run {found.stdout.strip()}: use an environment without an editable install")
+            raise RuntimeError(
+                f"tests here would run {found.stdout.strip()}: use an environment without an editable install"
+            )
 
     def trial(self, place: Place, whole: bool = False) -> Outcome:
         """Put the fault in and run tests until one fails: the near ones, those of the GPU backend, `whole`: all."""
