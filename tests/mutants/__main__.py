@@ -1,7 +1,7 @@
 """Put small faults into the sources, one at a time, and see which test notices each.
 
     python tests/mutants [--seed 16] [--group gpu cpu] [--jobs 2] [--minutes M] [--list] [--again WORD] [--whole]
-    python tests/mutants --quick          what .ci/run does: faults that need no compiler, each by the test that noticed it
+    python tests/mutants --quick          what .ci/run does: faults that need no compiler, each by the test it fails
 
 Results are kept in bench/results/mutants.json and written after every fault: a run that is cut off goes on where it
 was. A fault that no test notices needs a test, or an ``argument`` in that file for why nothing can notice it; it stays
@@ -54,6 +54,7 @@ def main() -> int:
         work(missing, kept, options, end)
         if not any(kept.get(drawing.key(place), {}).get("status") == "unfit" for place in missing):
             break
+    record.keep_only({drawing.key(place) for place in drawn}, options.group, options.seed)
     open_ones = [place for place in drawn if not record.settled(kept.get(drawing.key(place)))]
     for place in open_ones:
         print(record.described(place, kept.get(drawing.key(place))))

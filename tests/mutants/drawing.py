@@ -90,8 +90,9 @@ def draw(group: str, seed: int, unfit: frozenset[str] = frozenset()) -> list[Pla
     for file in rules.files(group):
         if not hits[file]:
             any(take(kind, file) for kind in _turned(list(waiting), len(drawn)))
-    while len(drawn) < LEAST[group] and any([take(kind) for kind in waiting]):
-        pass
+    more = True
+    while len(drawn) < LEAST[group] and more:
+        more = sum(take(kind) for kind in waiting) > 0
     return drawn
 
 

@@ -41,6 +41,14 @@ def add(kept: dict[str, dict[str, Any]], place: Place, outcome: trials.Outcome, 
     write({**read(), key: kept[key]}, seed)  # another run may have written meanwhile
 
 
+def keep_only(keys: set[str], groups: list[str], seed: int) -> None:
+    """Forget outcomes of these groups that are drawn no more."""
+    kept = read()
+    left = {k: e for k, e in kept.items() if k in keys or e["group"] not in groups or e["status"] == "unfit"}
+    if left.keys() != kept.keys():
+        write(left, seed)
+
+
 def settled(entry: dict[str, Any] | None) -> bool:
     return entry is not None and (entry["status"] != "survived" or "argument" in entry)
 

@@ -75,6 +75,8 @@ def rule(
 _NAME = r"[A-Za-z_][\w.]*"
 _SIDE = r"[^&|()]+(?:\([^&|()]*\)[^&|()]*)*"  # of a condition, with at most one bracket
 _JITTER = r"(?:jitter|shift|shifts|noise|noise_variance|row_noise)\b(?:\[[^\[\]]*\])?"
+_STATEMENT = r"^(?!\s*(?:def|raise|class|from|import)\b)"
+_GRADIENT = r"grad(?! else)|slope|\bd_|vjp|cotangent|jacobian|derivative"
 _LOOP = r"^\s*(?:\} else )?(?:if|for|while) \(|\?"
 
 GPU_RULES = (
@@ -164,12 +166,12 @@ CPU_RULES = (
     ),
     rule("off by one", PYTHON, r"\b(p?range)\(([^,()]+)\)", r"\1(\2 - 1)"),
     rule("off by one", PYTHON, r"\b(p?range)\((\w+), ", r"\1(\2 + 1, "),
-    rule("off by one", PYTHON, r" < (?!\d+\.)", " <= "),
-    rule("off by one", PYTHON, r" <= (?!\d+\.)", " < "),
-    rule("off by one", PYTHON, r" > (?!\d+\.)", " >= "),
+    rule("off by one", PYTHON, r" < (?!\d+\.|_?[A-Z]{2})", " <= "),
+    rule("off by one", PYTHON, r" <= (?!\d+\.|_?[A-Z]{2})", " < "),
+    rule("off by one", PYTHON, r" > (?!\d+\.|_?[A-Z]{2})", " >= "),
     rule("off by one", PYTHON, r" ([+-]) 1\b(?![.\]])", ""),
     rule("off by one", PYTHON, r"(?<=\w)\[(\w+) ([+-]) 1\]", r"[\1]"),
-    rule("off by one", PYTHON, r"\[(\w+)\](?= = )", r"[\1 - 1]"),
+    rule("off by one", PYTHON, r"\[(\w+)\](?= = )", r"[\1 - 1]", where=r"^[^:]*$"),
     rule(
         "gradient terms",
         PYTHON,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -225,10 +226,8 @@ def stages(folder: Path, place: Place, whole: bool) -> list[tuple[list[str], flo
 
 def with_all_children(process: subprocess.Popen[Any]) -> None:
     """End what a run has started and left."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def last_line(text: str) -> str:
