@@ -62,13 +62,30 @@ def test_drivers_pass_in_every_order(name: str, emulated: Any) -> None:
     assert emulated.state.launches
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", DRIVERS)
+def test_drivers_give_the_same_bits_in_reverse_order(name: str, emulated: Any, recordings: dict[str, Any]) -> None:
+    """As in forward order, in which they are recorded and whose results they check."""
+    launches = recorded(DRIVERS[name], emulated, recordings).files
+    assert sanitize.replay(launches, "replay", emulate.Options(ORDERS["reverse"])) is None
+
+
+@sweep
+@pytest.mark.parametrize("order", ["forward", "shuffled"])
 @pytest.mark.parametrize("name", DRIVERS)
 def test_drivers_give_the_same_bits_in_every_order(
     name: str, order: str, emulated: Any, recordings: dict[str, Any]
 ) -> None:
     launches = recorded(DRIVERS[name], emulated, recordings).files
     assert sanitize.replay(launches, "replay", emulate.Options(ORDERS[order])) is None
+
+
+def test_thread_sanitizer_finds_nothing_where_a_product_parts_reads_from_writes(
+    emulated: Any, recordings: dict[str, Any]
+) -> None:
+    """Lanes meet for an mma or a vote, which orders no memory on a card: no order of threads shows what lacks there."""
+    launches = recorded(DRIVERS["likelihood-least"], emulated, recordings).files
+    fused = {key: [path for path in files if "likelihood" in path.name] for key, files in launches.items()}
+    assert sanitize.replay({key: files for key, files in fused.items() if files}, "tsan") is None
 
 
 @sweep

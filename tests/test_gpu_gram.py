@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
@@ -43,6 +44,20 @@ def gram(door: ModuleType, batch: Batch, X: Any, Y: Any = None, noise: Any = 0.0
     table = cupy.asarray(np.atleast_2d(noise))
     arrays = (cupy.asarray(X), None if Y is None else cupy.asarray(Y), table)
     return door.gram(*flat(batch), *arrays, per_axis=phase == "per_axis").get()
+
+
+@pytest.mark.parametrize("phase", ["joint", "per_axis"])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_phases_keep_the_digits_of_their_differences(door: ModuleType, phase: str, scale: float) -> None:
+    """Differences of the points that float64 does not hold, times thousands of turns: against fractions.
+
+    What a difference is rounded by would move the cosine by 3e-10 to 3e-4.
+    """
+    X, m = np.array([[0.1], [1000.3], [977.7]]), 4700.37 * scale
+    K = gram(door, [(np.ones(1), np.array([[m]]), np.zeros((1, 1)))], X, phase=phase)[0]
+    turns = [[Fraction(m) * (Fraction(a) - Fraction(b)) for b in X[:, 0]] for a in X[:, 0]]
+    expected = [[np.cos(2.0 * np.pi * float(t - round(t))) for t in row] for row in turns]
+    assert_allclose(K, expected, rtol=0.0, atol=2e-15)
 
 
 @EVERY_ORDER

@@ -16,7 +16,7 @@ import pytest
 from conftest import ORDERS
 from numpy.testing import assert_allclose, assert_array_equal
 
-pytestmark = pytest.mark.sweep  # minutes of compiled variants: run with --sweep
+SWEEP = pytest.mark.sweep  # minutes of compiled variants: run with --sweep
 
 EVERY_ORDER = pytest.mark.parametrize("emulated", ORDERS, indirect=True)
 EVERY_REGIME = pytest.mark.parametrize("regime", ["small", "panels", "blocked"])
@@ -73,6 +73,7 @@ def assert_gradients(found: list[Any], expected: Any, rtol: float = 1e-9) -> Non
         assert_allclose(one, other, rtol=0.0, atol=rtol * np.abs(other).max())
 
 
+@SWEEP
 @EVERY_ORDER
 @EVERY_REGIME
 @pytest.mark.parametrize("phase", ["joint", "per_axis"])
@@ -96,6 +97,7 @@ def test_oracle(
     assert_array_equal(run(door, batch, X, y, noise, limits, per_axis=per_axis)[0], value)
 
 
+@SWEEP
 @EVERY_REGIME
 @pytest.mark.parametrize("n_points", [1, 2, 15, 16, 18, 31, 32, 48, 49, 63, 64, 65, 97])
 def test_number_of_points(door: ModuleType, rng: np.random.Generator, regime: str, n_points: int) -> None:
@@ -114,6 +116,7 @@ def test_number_of_points(door: ModuleType, rng: np.random.Generator, regime: st
         assert_allclose(one, other, rtol=0.0, atol=1e-9 * np.abs(other).max())
 
 
+@SWEEP
 @EVERY_REGIME
 @pytest.mark.parametrize("n_dims", [5, 8])
 def test_number_of_axes(door: ModuleType, rng: np.random.Generator, regime: str, n_dims: int) -> None:
@@ -128,6 +131,7 @@ def test_axes_at_once(door: ModuleType) -> None:
     assert [door.axes_at_once(n) for n in (1, 2, 5, 8, 9, 16, 17, 18)] == [1, 2, 5, 8, 5, 8, 6, 6]
 
 
+@SWEEP
 @EVERY_REGIME
 def test_300_components(door: ModuleType, rng: np.random.Generator, regime: str) -> None:
     batch = ragged(rng, [300, 1], 1)
@@ -137,6 +141,7 @@ def test_300_components(door: ModuleType, rng: np.random.Generator, regime: str)
     assert_gradients(gradients, oracle.log_likelihood_gradient(batch, X, y, 0.1))
 
 
+@SWEEP
 @EVERY_REGIME
 def test_noise_tables(door: ModuleType, rng: np.random.Generator, regime: str) -> None:
     batch = ragged(rng, [2, 3], 1)
@@ -197,6 +202,7 @@ def test_bound_of_pivots(door: ModuleType, regime: str) -> None:
     assert_array_equal(info, [2, 0])
 
 
+@SWEEP
 @EVERY_REGIME
 def test_an_ill_conditioned_matrix_has_a_factor(door: ModuleType, rng: np.random.Generator, regime: str) -> None:
     """Condition 2e13: solved by products with the inverses of diagonal tiles, it would fail."""
@@ -272,6 +278,7 @@ def test_chunks_leave_the_bits(door: ModuleType, rng: np.random.Generator, regim
         run(door, batch, X, y, 0.1, limits, grad=True, max_bytes=each + 16 * 48 * 5 - 1)
 
 
+@SWEEP
 @pytest.mark.parametrize("n_points", [129, 200])
 def test_a_batch_and_a_card_leave_the_bits(
     door: ModuleType, card: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, n_points: int
@@ -328,6 +335,7 @@ def test_threads_share_out_an_sm(door: ModuleType, emulated: Any) -> None:
     assert door.threads_of({"MF_AXES": 2}) == door.threads_of({"MF_AXES": 1, "MF_NO_MMA": 1}) == 256
 
 
+@SWEEP
 @pytest.mark.parametrize("grad", [False, True])
 def test_the_door_goes_by_the_card(door: ModuleType, emulated: Any, rng: np.random.Generator, grad: bool) -> None:
     """Both sides of each limit of a T4, the card with the least shared memory."""
@@ -350,6 +358,7 @@ def test_the_door_goes_by_the_card(door: ModuleType, emulated: Any, rng: np.rand
             assert_gradients(gradients, oracle.log_likelihood_gradient(batch, X, y, 0.1))
 
 
+@SWEEP
 def test_single_precision_and_the_empty_batch(door: ModuleType, rng: np.random.Generator) -> None:
     import cupy
 
@@ -375,6 +384,7 @@ def positive(rng: np.random.Generator, count: int, n: int) -> Any:
     return half @ np.swapaxes(half, 1, 2) + np.eye(n)
 
 
+@SWEEP
 @EVERY_ORDER
 @pytest.mark.parametrize("n", [1, 16, 31, 32, 33, 70])
 def test_cholesky(emulated: Any, card: int, rng: np.random.Generator, n: int) -> None:
@@ -392,6 +402,7 @@ def test_cholesky(emulated: Any, card: int, rng: np.random.Generator, n: int) ->
         assert_array_equal(shift, 0.0)
 
 
+@SWEEP
 def test_cholesky_of_a_matrix_near_singular(emulated: Any) -> None:
     """Its pivots fall to 1e-12: rows divided by explicit inverses of the squares would leave 100 times the residual."""
     import cupy

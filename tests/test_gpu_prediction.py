@@ -73,6 +73,27 @@ def test_sums_over_pairs_are_the_oracle(gpu: ModuleType, rng: np.random.Generato
     assert_allclose(log_density - np.log(total), expected.log_density(y[0]), rtol=0.0, atol=1e-11)
 
 
+@pytest.mark.parametrize("n_points", [*range(1, 19), 31, 32, 33, 63, 65])
+def test_any_number_of_points(gpu: ModuleType, rng: np.random.Generator, n_points: int) -> None:
+    """Both sides of every number of points that a block has: 4 or 8, a warp each, and of its multiples."""
+    W, means, variances = problem(rng, 3, n_points)
+    factor, y = np.linalg.cholesky(W), rng.normal(size=(5, n_points))
+    for computed, expected in zip(
+        on_card(gpu.pair_moments, W, means, variances), cpu.pair_moments(W, means, variances), strict=True
+    ):
+        assert_meets(computed, expected)
+    assert_meets(on_card(gpu.pair_cdf, W, means, variances, y), cpu.pair_cdf(W, means, variances, y))
+    assert_allclose(
+        on_card(gpu.pair_log_density, factor, means, variances, y[0]),
+        cpu.pair_log_density(factor, means, variances, y[0]),
+        rtol=0.0,
+        atol=1e-12,
+    )
+    levels = np.full((2, n_points), 0.3)
+    quantiles = cpu.pair_quantiles(W, means, variances, levels)
+    assert_allclose(on_card(gpu.pair_quantiles, W, means, variances, levels), quantiles, rtol=0.0, atol=1e-8)
+
+
 @pytest.mark.parametrize("spread", [0.0, 1.0, 50.0])
 def test_three_hundred_observations(gpu: ModuleType, rng: np.random.Generator, spread: float) -> None:
     W, means, variances = problem(rng, 300, 2, spread)

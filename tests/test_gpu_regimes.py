@@ -63,6 +63,22 @@ def test_one_of_three_fails(door: ModuleType, rng: np.random.Generator, regime: 
     assert_allclose(repaired[0][1], shifted[0], rtol=1e-9)  # of condition 1e6
 
 
+@pytest.mark.parametrize(
+    ("phase", "regime"), [("joint", "small"), ("joint", "panels"), ("joint", "blocked"), ("per_axis", "small")]
+)
+def test_passes_over_the_axes(
+    door: ModuleType, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, regime: str, phase: str
+) -> None:
+    """One axis at a time: the gradients of the later ones are found as those of the first."""
+    monkeypatch.setattr(door, "MOST_AXES", 1)
+    batch = ragged(rng, [2, 1], 3)
+    X, y, noise = rng.uniform(-2, 2, size=(20, 3)), rng.normal(size=20), np.array([0.1, 0.3])
+    settings = {"grad": True, "per_axis": phase == "per_axis"}
+    value, _, _, gradients = run(door, batch, X, y, noise[:, None], regimes(door, regime), **settings)
+    assert_allclose(value, oracle.log_likelihood(batch, X, y, noise, phase), rtol=1e-12)
+    assert_gradients(gradients, oracle.log_likelihood_gradient(batch, X, y, noise, phase))
+
+
 def test_nothing_to_do(door: ModuleType, rng: np.random.Generator) -> None:
     """No mixture, a mixture of no component, no matrix."""
     import cupy

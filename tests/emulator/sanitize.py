@@ -38,7 +38,10 @@ def replay(
     skip_file, skip_line = options.skip or ("", 0)
     emulate.launched += len(recorded)
     for (code, defines, arch), files in recorded.items():
-        built = str(emulate.compile_source(code, dict(defines), "plain" if mode == "replay" else mode, arch))
+        macros = dict(defines)
+        if mode != "replay":  # sanitizers' programs take long to compile: with the entries that were launched alone
+            macros |= {"MF_ONE_ENTRY": "1", **{f"MF_WITH_{path.name.partition('-')[2]}": "1" for path in files}}
+        built = str(emulate.compile_source(code, macros, "plain" if mode == "replay" else mode, arch))
         program = [sys.executable, "-I", "-S", "-c", _REPLAY, built] if mode == "replay" else [built]
         command = [*program, str(options.order), skip_file, str(skip_line), *map(str, files)]
         try:

@@ -49,6 +49,24 @@ def panels() -> None:
     likelihood((0, 99), grad=True)
 
 
+@driver("likelihood.cu")
+def least() -> None:
+    """As few launches as meet every barrier of elimination.cuh: three tiles a side, in panels of two columns."""
+    import cupy
+
+    from maskerade_fast.backends import cpu
+    from maskerade_fast.backends.gpu.likelihood import Regimes, likelihoods
+
+    rng = np.random.default_rng(5)
+    arrays = np.ones(1), rng.normal(size=(1, 1)), rng.uniform(0.3, 0.5, (1, 1))
+    data: tuple[Any, ...] = (rng.normal(size=(33, 1)), rng.normal(size=33), np.full((1, 1), 0.1))
+    options: dict[str, Any] = {"per_axis": False, "jitter": 0.0, "grad": True, "max_bytes": None}
+    expected = cpu.log_likelihood(np.array([0, 1]), *arrays, *data, **options)
+    for limits in ((99, 99), (0, 99)):
+        there = map(cupy.asarray, (*arrays, *data))
+        compare(likelihoods(np.array([0, 1]), *there, **options, limits=Regimes(*limits, tiles=5)), expected)
+
+
 @driver("likelihood.cu", "cholesky.cu")
 def blocked() -> None:
     likelihood((0, 0), grad=True)
