@@ -98,6 +98,18 @@ def test_bytes_of_any_number(kernels: Any, emulated: Any, n: int) -> None:
     assert (x.get()[1:-1] == 1).all()
 
 
+def test_an_index_beyond_an_array_of_the_thread(kernels: Any) -> None:
+    import cupy
+    import emulate
+
+    out = cupy.zeros(N)
+    said = f"outside_own: index 4 in an array 'double [4]' by thread 0 at test.cu:{line_of('OWN')}"
+    with pytest.raises(emulate.LaunchError, match=re.escape(said)):
+        kernels("outside_own")((1,), (N,), (out, np.int32(5)))
+    kernels("outside_own")((1,), (N,), (out, np.int32(4)))
+    assert (out.get() == 10.0).all()
+
+
 @pytest.mark.parametrize("far", [-(2**31), -(2**44), 2**40, 2**59])
 def test_far_outside(kernels: Any, far: int) -> None:
     """As by an index that overflowed."""

@@ -190,3 +190,12 @@ extern "C" __global__ void types(const double* a, float* b, const int* c, const 
                                  index_t h, unsigned i, const unsigned char* j) {
     b[0] = a[0] + c[0] + d[0] + e + f + g + h + i + j[0];
 }
+// An index beyond an array of the thread's own
+extern "C" __global__ void outside_own(double* out, int n) {
+    double own[4] = {1.0, 2.0, 3.0, 4.0};
+    double sum = 0.0;
+    for (int k = 0; k < n; ++k) {
+        sum += own[k]; // OWN
+    }
+    out[threadIdx.x] = sum;
+}

@@ -25,12 +25,13 @@ CACHE = HERE.parents[1] / "build" / "emulator"
 FLAGS = ["-std=c++20", "-O1", "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-fvisibility=hidden"]
 FLAGS += ["-U_FORTIFY_SOURCE"]  # its longjmp refuses to leave a fiber
 MODES = {
-    "plain": ["-shared", "-fPIC", "-fno-gnu-unique", "-DEMU_LIBRARY=1"],
+    "plain": ["-fPIC", "-fno-gnu-unique", "-DEMU_LIBRARY=1"],
     "tsan": ["-g1", "-fsanitize=thread"],
     "asan": ["-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
 }
 
 
+BOUNDS = ["-fsanitize=bounds", "-fno-sanitize-recover=bounds"]  # indices of arrays whose size the compiler knows
 ITEM_BYTES = {**dict.fromkeys("?bB", 1), **dict.fromkeys("hH", 2), **dict.fromkeys("iIf", 4), **dict.fromkeys("qQd", 8)}
 _turn = threading.Lock()  # the handler of signals belongs to the launch that runs
 
@@ -165,7 +166,7 @@ def compile_source(code: str, defines: Mapping[str, str], mode: str, arch: int =
         return path
     CACHE.mkdir(parents=True, exist_ok=True)
     work = CACHE / f"{key}.{mode}.{os.getpid()}"
-    source, output = work.with_suffix(".cpp"), work.with_suffix(".out")
+    source, compiled, output = (work.with_suffix(suffix) for suffix in (".cpp", ".o", ".out"))
     table = "".join(f"    EMU_ENTRY({name}, {bounds})\n" for name, bounds in _entries(code, defines, arch))
     source.write_text(
         f'#include "{HERE / "shim.hpp"}"\n{code}\n#line 1 "table"\n#define EMU_ENTRIES \\\n'
@@ -173,11 +174,15 @@ def compile_source(code: str, defines: Mapping[str, str], mode: str, arch: int =
         + f'\n\n#include "{HERE / "entries.hpp"}"\n'
     )
     try:
-        _run([_compiler(), *flags, str(source), "-o", str(output)])
+        if mode == "plain":  # in two steps: the shim has what checked bounds call, and wants no sanitizer's library
+            _run([_compiler(), *flags, *BOUNDS, "-c", str(source), "-o", str(compiled)])
+            _run([_compiler(), "-shared", str(compiled), "-o", str(output)])
+        else:
+            _run([_compiler(), *flags, str(source), "-o", str(output)])
         output.replace(path)
     finally:
-        source.unlink(missing_ok=True)
-        output.unlink(missing_ok=True)
+        for left in (source, compiled, output):
+            left.unlink(missing_ok=True)
     return path
 
 

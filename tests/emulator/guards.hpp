@@ -3,7 +3,8 @@
 // An array of a launch (fake_memory.py) and one of shared memory ends at a page without access, or begins after one where
 // fibers run in reverse order. What its pages have left on the other side holds a pattern, a NaN and a negative
 // integer, that is looked at after the launch. While a launch runs, SIGSEGV and SIGBUS of its thread are caught on a
-// stack of their own, since that of the fiber may be full; siglongjmp then leaves the fiber for the scheduler.
+// stack of their own, since that of the fiber may be full; siglongjmp then leaves the fiber for the scheduler. So does an
+// index beyond an array of a thread, whose size the compiler knows (-fsanitize=bounds, without its run-time library).
 // Sanitizers see such accesses themselves: with them memory comes from malloc and signals stay as they are.
 #pragma once
 #include <pthread.h>
@@ -114,6 +115,19 @@ static void on_fault(int signal, siginfo_t* info, void* context) {
 #endif
     siglongjmp(escape, 1);
 }
+
+// ---- arrays of a thread ----
+static std::string beyond; // what an index did, if it did
+
+struct BeyondBounds { // as g++ fills it
+    struct Type {
+        std::uint16_t kind, info;
+        char name[1];
+    };
+    const char* file;
+    std::uint32_t line, column;
+    const Type *array, *index;
+};
 
 struct CatchFaults { // in its scope
     stack_t stack_before;

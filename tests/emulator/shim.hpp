@@ -579,6 +579,17 @@ EMU_HIDDEN static std::string text_of_fault() {
     return who + (said.empty() ? " is in no array of this launch, nor near one" : said);
 }
 
+// Called by what g++ puts before an index beyond an array of known size: leave the fiber, as a fault does
+} // namespace emu
+extern "C" __attribute__((used, visibility("hidden"), noreturn)) void
+__ubsan_handle_out_of_bounds_abort(const emu::BeyondBounds* what, std::uint64_t index) {
+    emu::in_fiber = 0;
+    emu::beyond = "index " + std::to_string(std::int64_t(index)) + " in an array " + what->array->name + " by thread "
+                  + std::to_string(emu::current->index) + " at " + what->file + ":" + std::to_string(what->line);
+    siglongjmp(emu::escape, 1);
+}
+namespace emu {
+
 // After a launch
 EMU_HIDDEN static void check_arrays() {
     for (int k = 0; launch_->extents && k < launch_->n_args; ++k) {
@@ -708,7 +719,8 @@ EMU_HIDDEN static void run_block(std::mt19937& random) {
     try {
         if (faulted) {
 #ifdef EMU_GUARDS
-            failure = text_of_fault();
+            failure = beyond.empty() ? text_of_fault() : beyond;
+            beyond.clear();
 #endif
         } else {
             do {
