@@ -64,6 +64,12 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
     "spectra": ("plotting",),
     "target": ("sampling", "starts"),
 }
+OF_A_KIND = {  # kind: the tests that look at it first
+    "seeds": ("seeds",),
+    "barriers": ("barriers",),
+    "streams": ("gpu_streams",),
+    "32-bit products": ("gpu_indices", "gpu_far_batches"),
+}
 OF_THE_GPU = ("test_gpu_", "test_devices", "test_emulator", "test_kernel_", "test_barriers", "test_backend_contract")
 
 
@@ -214,8 +220,9 @@ def fits(folder: Path, place: Place) -> bool:
 def stages(folder: Path, place: Place, whole: bool) -> list[tuple[list[str], float]]:
     """Tests to run one after another, and the seconds that each may take."""
     stem = Path(place.file).stem
-    topics = (f"gpu_{stem}", stem) if place.group == rules.GPU else (stem.lstrip("_"),)
-    names = [f"tests/test_{topic}.py" for topic in NEAR.get(stem, topics)]
+    usual = (f"gpu_{stem}", stem) if place.group == rules.GPU else (stem.lstrip("_"),)
+    topics = (*OF_A_KIND.get(place.kind, ()), *NEAR.get(stem, usual))
+    names = [f"tests/test_{topic}.py" for topic in topics]
     near = [name for name in names if (folder / name).is_file()]
     found = [(near, NEAR_LIMIT)] if near else []
     if place.group == rules.GPU:
