@@ -34,12 +34,11 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gpu import counts
-from gpu.control_flow import FP32, Instruction, Kernel, Loop, count, kernels
+from gpu.control_flow import FP32, Kernel, Loop, count, kernels, marks
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCH = 90  # of the floors: the card that the design is for
 TOLERANCE = 0.05
-SHIFTER = "6.755399441055744"  # 1.5 2^52, which every exponential adds to round its exponent
 TRIPS = 4  # passes of a loop for one of that around it, where the loop that does the work is chosen
 TENSOR_WORK = 16  # arithmetic instructions that a tensor instruction counts as there: two rows of 8 multiply-adds
 
@@ -196,7 +195,8 @@ def run(command: list[str]) -> str:
 def launch_bounds(info: str) -> dict[str, int]:
     """Threads of a block by entry, from ``cuobjdump -elf``; 1024 where a kernel has no launch bounds."""
     found = {}
-    for name, section in re.findall(r"^\.nv\.info\.(\w+)\n((?:[\t ].*\n)+)", info, re.M):
+    for section in re.split(r"^\.nv\.info\.", info, flags=re.M)[1:]:
+        name, section = re.split(r"^\.", section, maxsplit=1, flags=re.M)[0].split("\n", 1)
         bound = re.search(r"EIATTR_MAX_THREADS\s+Format:\s+\w+\s+Value:\s+(\w+) (\w+) (\w+)", section)
         x, y, z = (int(number, 16) for number in bound.groups()) if bound else (1024, 1, 1)
         found[name] = x * y * z
@@ -204,13 +204,6 @@ def launch_bounds(info: str) -> dict[str, int]:
 
 
 # ---- which loop, and what is in it ----
-
-
-def marks(instructions: list[Instruction], marker: str) -> int:
-    """Roots or exponentials among the instructions."""
-    if marker == "root":
-        return sum(i.opcode == "MUFU.RSQ64H" for i in instructions)
-    return sum(i.name == "DFMA" and SHIFTER in i.operands for i in instructions)
 
 
 def hot_loop(kernel: Kernel, marker: str = "") -> Loop | None:
@@ -235,7 +228,9 @@ def floor_counts(floor: Floor, arch: int = ARCH) -> dict[str, Any]:
     path = loop.pass_through if loop else []
     passes = marks(path, floor.marker)
     if passes == 0:
-        raise SystemExit(f"{floor.entry}: no loop has a {floor.marker}; FLOORS in {Path(__file__).name} names another")
+        raise SystemExit(
+            f"{floor.entry}: no {floor.marker} on the fast path of any loop, so FLOORS cannot count passes"
+        )
     kinds = count(path)
     slots = kinds.pop("slots")
     fp64 = kinds.pop("fp64", 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpu import sass
-from gpu.control_flow import count
+from gpu.control_flow import count, marks
 
 REGISTERS = 65536  # of a multiprocessor; a warp takes them in units of 256
 LIMITS = {  # by architecture: warps and blocks of a multiprocessor, its shared memory, that which each block costs
@@ -96,7 +96,7 @@ def facts_of(entry: str, defines: dict[str, str], found: sass.Compiled, arch: in
     loop = sass.hot_loop(found.code, MARKERS.get(entry, ""))
     path = loop.pass_through if loop else []
     kinds = count(path)
-    passes = max(sass.marks(path, "root"), sass.marks(path, "exponential"))
+    passes = max(marks(path, "root"), marks(path, "exponential"))
     pipe = kinds["fp64"] + kinds["fp64 predicated"] + kinds["dmma"]
     dynamic = dynamic_bytes(entry, defines)
     usage = found.usage
