@@ -341,9 +341,10 @@ def test_a_small_kernel(tools: Any, tmp_path: Path) -> None:
     source.write_text(SMALL)
     found = tools.compiled(source, {}, 90, lines=True)["k_f64"]
     assert (found.threads, found.usage.shared, found.usage.spilled) == (96, 768, 0)
+    flow = importlib.import_module("gpu.control_flow")
     path = tools.hot_loop(found.code, "exponential").pass_through
-    assert tools.marks(path, "exponential") == 4
-    kinds = importlib.import_module("gpu.control_flow").count(path)
+    assert flow.marks(path, "exponential") == 4
+    kinds = flow.count(path)
     # an exponential is 15, a product and a sum; the check of a range is float32, and what it leads to is left out
     assert kinds["fp64"] == 4 * 17
     assert (kinds["loads global"], kinds["stores shared"], kinds["mufu64"]) == (4, 1, 0)

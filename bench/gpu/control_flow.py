@@ -25,6 +25,7 @@ _LINE = re.compile(r'\s*//## File "([^"]*)", line (\d+)( inlined at)?')
 _TARGET = re.compile(r"(\.L_\w+)")
 _ENDS = ("BRA", "BRX", "JMP", "JMX", "EXIT", "RET", "KILL")
 
+SHIFTER = "6.755399441055744"  # 1.5 2^52, which every exponential adds to round its exponent
 FP32 = ("FADD", "FMUL", "FFMA")
 FP64 = ("DADD", "DMUL", "DFMA", "DSETP", "DMNMX")
 SPACES = {"G": "global", "S": "shared", "L": "local", "C": "constant"}
@@ -70,6 +71,13 @@ def count(instructions: Iterable[Instruction]) -> Counter[str]:
     found = Counter(kind_of(instruction) for instruction in instructions)
     found["slots"] = sum(found.values())
     return found
+
+
+def marks(instructions: Iterable[Instruction], marker: str) -> int:
+    """How many of the instructions start a "root" or an "exponential"."""
+    if marker == "root":
+        return sum(i.opcode == "MUFU.RSQ64H" for i in instructions)
+    return sum(i.name == "DFMA" and SHIFTER in i.operands for i in instructions)
 
 
 class Kernel:

@@ -8,10 +8,10 @@
 
 Needs nvcc or NVRTC to compile (tests/emulator/cubins.py), and nvdisasm and cuobjdump, of the extra `dev` or a toolkit.
 
-What is counted is the fast path of one loop, which control_flow.py explains. For a floor it is the loop with the most
-roots or exponentials, whose number is how many passes of the model's loop the compiled one makes at once. For a table
-it is the one with the most arithmetic, if every loop makes `TRIPS` passes. Float64 instructions under a predicate are
-in the slots, which they always take, but not in ``fp64``: where the predicate is off in all lanes the pipe stays free.
+What is counted is the fast path of one loop, which control_flow.py explains: the loop with the most arithmetic, if
+every loop makes `TRIPS` passes. For a floor it must have roots or exponentials, whose number is how many passes of the
+model's loop the compiled one makes at once. Float64 instructions under a predicate are in the slots, which they always
+take, but not in ``fp64``: where the predicate is off in all lanes the pipe stays free.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gpu import counts
-from gpu.control_flow import FP32, Instruction, Kernel, Loop, count, kernels
+from gpu.control_flow import FP32, Kernel, Loop, count, kernels, marks
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCH = 90  # of the floors: the card that the design is for
 TOLERANCE = 0.05
-SHIFTER = "6.755399441055744"  # 1.5 2^52, which every exponential adds to round its exponent
-TRIPS = 4  # passes of a loop for one of that around it, where the loop of a table is chosen
+TRIPS = 4  # passes of a loop for one of that around it, where the loop that does the work is chosen
 TENSOR_WORK = 16  # arithmetic instructions that a tensor instruction counts as there: two rows of 8 multiply-adds
 
 
@@ -196,7 +195,8 @@ def run(command: list[str]) -> str:
 def launch_bounds(info: str) -> dict[str, int]:
     """Threads of a block by entry, from ``cuobjdump -elf``; 1024 where a kernel has no launch bounds."""
     found = {}
-    for name, section in re.findall(r"^\.nv\.info\.(\w+)\n((?:[\t ].*\n)+)", info, re.M):
+    for section in re.split(r"^\.nv\.info\.", info, flags=re.M)[1:]:
+        name, section = re.split(r"^\.", section, maxsplit=1, flags=re.M)[0].split("\n", 1)
         bound = re.search(r"EIATTR_MAX_THREADS\s+Format:\s+\w+\s+Value:\s+(\w+) (\w+) (\w+)", section)
         x, y, z = (int(number, 16) for number in bound.groups()) if bound else (1024, 1, 1)
         found[name] = x * y * z
@@ -206,25 +206,18 @@ def launch_bounds(info: str) -> dict[str, int]:
 # ---- which loop, and what is in it ----
 
 
-def marks(instructions: list[Instruction], marker: str) -> int:
-    """Roots or exponentials among the instructions."""
-    if marker == "root":
-        return sum(i.opcode == "MUFU.RSQ64H" for i in instructions)
-    return sum(i.name == "DFMA" and SHIFTER in i.operands for i in instructions)
-
-
 def hot_loop(kernel: Kernel, marker: str = "") -> Loop | None:
-    """The loop that does the work; None where no loop has arithmetic."""
+    """The loop that does the work, of those with a `marker` if there are any; None where no loop has arithmetic."""
 
-    def worth(loop: Loop) -> tuple[int, int]:
+    def worth(loop: Loop) -> tuple[bool, int]:
         body = loop.body()
         kinds = count(body)
         arithmetic = kinds["fp64"] + kinds["fp64 predicated"] + TENSOR_WORK * kinds["dmma"]
         arithmetic += sum(i.name in FP32 for i in body)
-        return (marks(loop.own(), marker) if marker else 0, arithmetic * TRIPS**loop.depth)
+        return marker != "" and marks(loop.own(), marker) > 0, arithmetic * TRIPS**loop.depth
 
     best = max(kernel.loops, key=worth, default=None)
-    return best if best is not None and worth(best) > (0, 0) else None
+    return best if best is not None and worth(best)[1] > 0 else None
 
 
 def floor_counts(floor: Floor, arch: int = ARCH) -> dict[str, Any]:
@@ -235,7 +228,9 @@ def floor_counts(floor: Floor, arch: int = ARCH) -> dict[str, Any]:
     path = loop.pass_through if loop else []
     passes = marks(path, floor.marker)
     if passes == 0:
-        raise SystemExit(f"{floor.entry}: no loop has a {floor.marker}; FLOORS in {Path(__file__).name} names another")
+        raise SystemExit(
+            f"{floor.entry}: no {floor.marker} on the fast path of any loop, so FLOORS cannot count passes"
+        )
     kinds = count(path)
     slots = kinds.pop("slots")
     fp64 = kinds.pop("fp64", 0)

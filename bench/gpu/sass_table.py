@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpu import sass
-from gpu.control_flow import count
+from gpu.control_flow import count, marks
 
 REGISTERS = 65536  # of a multiprocessor; a warp takes them in units of 256
 LIMITS = {  # by architecture: warps and blocks of a multiprocessor, its shared memory, that which each block costs
@@ -25,6 +25,8 @@ LIMITS = {  # by architecture: warps and blocks of a multiprocessor, its shared 
 }
 COLUMNS = ("slots", "all", "FP64", "passes", "slots a pass", "registers", "spilled", "shared", "warps")
 POINTS = 144
+# Filling tiles and gradients take most of their time (sass.py --phases), though a row of the factor is more code.
+MARKERS = dict.fromkeys(("likelihood_shared_f64", "likelihood_panel_f64"), "exponential")
 LEGEND = f"""\
 Slots: instructions of one pass of the hot loop on its fast path; all: of all its blocks, each once. FP64: the share of
 the float64 pipe's among the slots, tensor instructions included. Passes: roots or exponentials in them, whichever are
@@ -91,10 +93,10 @@ def facts(folder: Path, only: str, arch: int, jobs: int) -> dict[Key, Facts]:
 
 
 def facts_of(entry: str, defines: dict[str, str], found: sass.Compiled, arch: int) -> Facts:
-    loop = sass.hot_loop(found.code)
+    loop = sass.hot_loop(found.code, MARKERS.get(entry, ""))
     path = loop.pass_through if loop else []
     kinds = count(path)
-    passes = max(sass.marks(path, "root"), sass.marks(path, "exponential"))
+    passes = max(marks(path, "root"), marks(path, "exponential"))
     pipe = kinds["fp64"] + kinds["fp64 predicated"] + kinds["dmma"]
     dynamic = dynamic_bytes(entry, defines)
     usage = found.usage
