@@ -19,7 +19,7 @@ from rules import ROOT, Place
 
 HERE = Path(__file__).parent
 RUN = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:benchmark", "-p", "outcomes", "--no-header"]
-NEAR_LIMIT, WHOLE_LIMIT = 400.0, 2400.0  # seconds, beyond which a run counts as one that hangs
+NEAR_LIMIT, WHOLE_LIMIT = 300.0, 2400.0  # seconds, beyond which a run counts as one that hangs
 UNFIT = ("CompileError", "nvcc error", "NVRTC", "SyntaxError")  # of a fault that is no program
 
 NEAR = {  # module or source: the tests that look at it first, by parts of their names
@@ -128,7 +128,7 @@ class Workplace:
                 outcome = self.run(tests, limit)
                 if outcome.settled:
                     break
-            if outcome.status == "killed" and outcome.test and "::" in outcome.test:
+            if outcome.status == "killed" and outcome.test and "::" in outcome.test and outcome.seconds < NEAR_LIMIT:
                 alone = self.run([outcome.test], NEAR_LIMIT)
                 outcome = outcome._replace(seconds_alone=alone.seconds if alone.status == "killed" else None)
             return outcome
