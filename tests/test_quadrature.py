@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import maskerade_fast as mf
-from maskerade_fast import quadrature
+from maskerade_fast import quadrature, sampling
 
 QUICK = {"budget": 30, "initial": 20, "batch_size": 5, "nodes": 64, "max_components": 2, "proposals": "prior"}
 
@@ -302,6 +302,23 @@ def test_draws_without_a_finite_likelihood_wait_for_one_with_it(monkeypatch):
     failures, calls[:] = 100, []
     with pytest.raises(ValueError, match="no drawn mixture has a finite likelihood"):
         fit()
+
+
+@pytest.mark.parametrize("proposals", ["prior", "laplace"])
+def test_searches_that_end_abnormally_are_counted(monkeypatch, proposals):
+    """Starts without a finite value, and searches that the optimiser gave up."""
+    module = quadrature if proposals == "prior" else sampling
+    found = []
+
+    def troubled(*args, **kwargs):
+        found.append(dataclasses.replace(real(*args, **kwargs), n_dropped=2, n_abnormal=3))
+        return found[-1]
+
+    real = module.propose
+    monkeypatch.setattr(module, "propose", troubled)
+    post = fit(acquisition="information", proposals=proposals)
+    assert found
+    assert any(w.startswith(f"{5 * len(found)} searches for the next batch") for w in post.warnings)
 
 
 def test_merged_inputs_are_reported():
