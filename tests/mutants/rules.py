@@ -72,7 +72,6 @@ def rule(
     return Rule(kind, suffixes, re.compile(pattern), replacement, *compiled)
 
 
-_NAME = r"[A-Za-z_][\w.]*"
 _SIDE = r"[^&|()]+(?:\([^&|()]*\)[^&|()]*)*"  # of a condition, with at most one bracket
 _JITTER = r"(?:jitter|shift|shifts|noise|noise_variance|row_noise)\b(?:\[[^\[\]]*\])?"
 _STATEMENT = r"^(?!\s*(?:def|raise|class|from|import)\b)"
@@ -128,7 +127,7 @@ GPU_RULES = (
     rule("jitter", PYTHON, r"mean\(axis=1\)", "max(axis=1)"),
     rule("jitter", PYTHON, r"^\s*[\w.]*shift\[[^\]]*\] = .*$", ""),
     rule("jitter", PYTHON, r"\bEPS \* ", ""),
-    rule("jitter", PYTHON, r"(?<=\()jitter(?=,)|(?<=, )jitter(?=[,)])", "2.0 * jitter", where=r"^(?!\s*def )"),
+    rule("jitter", PYTHON, r"(?<=\()jitter(?=,)|(?<=, )jitter(?=[,)])", "2.0 * jitter", where=_STATEMENT),
     rule("chunks", KERNELS, r"\b(start|first) \+ ", ""),
     rule("chunks", PYTHON, r"\[(start|first)\b", "[0 * \\1", where=r":"),
     rule("chunks", PYTHON, r"(?<=[(, ])(start|first)(?=[,)])", r"0 * \1", where=r"^(?!\s*(?:def|for)\b)"),
@@ -157,13 +156,7 @@ CPU_RULES = (
     rule("seeds", PYTHON, r"default_rng\((\w+)\)", "default_rng(0)"),
     rule("seeds", PYTHON, r"default_rng\(\[([^,\]]+), [^\]]*\]\)", r"default_rng([\1])"),
     rule("seeds", PYTHON, r"\.spawn\((\w+)\)", r".spawn(\1 + 1)[1:]"),
-    rule(
-        "seeds",
-        PYTHON,
-        r"\b(seed|rng|seeds\[[^\]]*\])(?=[,)])",
-        "@seed",
-        where=r"^(?!\s*(?:def|raise|class|from|import|r?\"))",
-    ),
+    rule("seeds", PYTHON, r"\b(seed|rng|seeds\[[^\]]*\])(?=[,)])", "@seed", where=_STATEMENT),
     rule("off by one", PYTHON, r"\b(p?range)\(([^,()]+)\)", r"\1(\2 - 1)"),
     rule("off by one", PYTHON, r"\b(p?range)\((\w+), ", r"\1(\2 + 1, "),
     rule("off by one", PYTHON, r" < (?!\d+\.|_?[A-Z]{2})", " <= "),
@@ -177,22 +170,10 @@ CPU_RULES = (
         PYTHON,
         r"^(\s*)(\S+) ([+-]=) .*$",
         r"\1\2 \3 0.0 * \2",
-        files=r"gradient|_toeplitz|_trend|distances",
+        files=r"gradient|_trend|distances",
     ),
-    rule(
-        "gradient terms",
-        PYTHON,
-        r" [+-] [^+()-]+(?:\([^()]*\))?$",
-        "",
-        where=r"grad|slope|d_|vjp|cotangent|jacobian|derivative",
-    ),
-    rule(
-        "gradient terms",
-        PYTHON,
-        r"(= |return )([^=+()]+) \+ ",
-        r"\1",
-        where=r"grad|slope|d_|vjp|cotangent|jacobian|derivative",
-    ),
+    rule("gradient terms", PYTHON, r" [+-] [^+()-]+(?:\([^()]*\))?$", "", where=_GRADIENT),
+    rule("gradient terms", PYTHON, r"(= |return )([^=+()]+) \+ ", r"\1", where=_GRADIENT),
 )
 RULES = {GPU: GPU_RULES, CPU: CPU_RULES}
 
