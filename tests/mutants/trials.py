@@ -19,7 +19,8 @@ from rules import ROOT, Place
 
 HERE = Path(__file__).parent
 RUN = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:benchmark", "-p", "outcomes", "--no-header"]
-NEAR_LIMIT, WHOLE_LIMIT = 300.0, 2400.0  # seconds, beyond which a run counts as one that hangs
+LONGEST = 300.0  # seconds of one test, beyond which it counts as one that hangs
+HANGS = f"no end after {LONGEST:.0f} s"
 UNFIT = ("CompileError", "nvcc error", "NVRTC", "SyntaxError")  # of a fault that is no program
 
 NEAR = {  # module or source: the tests that look at it first, by parts of their names
@@ -124,22 +125,22 @@ class Workplace:
             if not fits(self.folder, place):
                 return Outcome("unfit")
             outcome = Outcome("survived")
-            for tests, limit in stages(self.folder, place, whole):
-                outcome = self.run(tests, limit)
+            for tests in stages(self.folder, place, whole):
+                outcome = self.run(tests)
                 if outcome.settled:
                     break
-            if outcome.status == "killed" and outcome.test and "::" in outcome.test and outcome.seconds < NEAR_LIMIT:
-                alone = self.run([outcome.test], NEAR_LIMIT)
+            if outcome.status == "killed" and outcome.test and "::" in outcome.test and outcome.how != HANGS:
+                alone = self.run([outcome.test])
                 outcome = outcome._replace(seconds_alone=alone.seconds if alone.status == "killed" else None)
             return outcome
 
     def noticed(self, place: Place, test: str) -> bool | None:
         """Whether `test` fails with the fault; None if there is no such test any more."""
         with Fault(self, place):
-            outcome = self.run([test], NEAR_LIMIT)
+            outcome = self.run([test])
         return None if outcome.status == "absent" else outcome.status == "killed"
 
-    def run(self, tests: list[str], limit: float) -> Outcome:
+    def run(self, tests: list[str]) -> Outcome:
         self.outcomes.write_text("")
         environment = {
             **os.environ,
@@ -157,9 +158,7 @@ class Workplace:
             start_new_session=True,
         ) as process:
             try:
-                code: int | None = process.wait(limit)
-            except subprocess.TimeoutExpired:
-                code = None
+                code = self.end_of(process)
             finally:
                 with_all_children(process)
         seconds = round(time.monotonic() - start, 1)
@@ -173,8 +172,16 @@ class Workplace:
         if code in (4, 5) and not entries:
             return Outcome("absent", seconds=seconds)
         running = next((entry["started"] for entry in reversed(entries) if "started" in entry), None)
-        how = f"no end after {limit:.0f} s" if code is None else f"exit status {code}"
-        return Outcome("killed", running, how, seconds)
+        return Outcome("killed", running, HANGS if code is None else f"exit status {code}", seconds)
+
+    def end_of(self, process: subprocess.Popen[Any]) -> int | None:
+        """Exit status of a run of tests; None if one of them does not end."""
+        while True:
+            try:
+                return process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                if time.time() - self.outcomes.stat().st_mtime > LONGEST:  # written when a test begins
+                    return None
 
 
 class Fault:
@@ -217,18 +224,18 @@ def fits(folder: Path, place: Place) -> bool:
     return True
 
 
-def stages(folder: Path, place: Place, whole: bool) -> list[tuple[list[str], float]]:
-    """Tests to run one after another, and the seconds that each may take."""
+def stages(folder: Path, place: Place, whole: bool) -> list[list[str]]:
+    """Tests to run one after another until a fault is noticed."""
     stem = Path(place.file).stem
     usual = (f"gpu_{stem}", stem) if place.group == rules.GPU else (stem.lstrip("_"),)
     topics = (*OF_A_KIND.get(place.kind, ()), *NEAR.get(stem, usual))
     names = [f"tests/test_{topic}.py" for topic in topics]
     near = [name for name in names if (folder / name).is_file()]
-    found = [(near, NEAR_LIMIT)] if near else []
+    found = [near] if near else []
     if place.group == rules.GPU:
         every = sorted(path.name for path in (folder / "tests").glob("test_*.py"))
-        found.append(([f"tests/{name}" for name in every if name.startswith(OF_THE_GPU)], NEAR_LIMIT))
-    return [*found, (["tests"], WHOLE_LIMIT)] if whole or not found else found
+        found.append([f"tests/{name}" for name in every if name.startswith(OF_THE_GPU)])
+    return [*found, ["tests"]] if whole or not found else found
 
 
 def with_all_children(process: subprocess.Popen[Any]) -> None:
