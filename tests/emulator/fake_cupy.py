@@ -55,7 +55,10 @@ def reset(order: int = 0) -> None:
 
 def sparse(*shape: int, dtype: Any = float) -> Any:
     """An array of zeros, of which only what is written takes memory."""
-    return wrap(fake_memory.empty(shape, np.dtype(dtype)))
+    array = fake_memory.empty(shape, np.dtype(dtype))
+    if array.nbytes <= fake_memory.KEPT:  # pages that may have been used before
+        array.fill(0)
+    return wrap(array)
 
 
 # ---- linear algebra ----
