@@ -33,6 +33,7 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
     "cholesky": ("gpu_regimes", "gpu_likelihood", "likelihood", "gpu_gp"),
     "common": ("kernel_common", "gpu_gram", "gpu_prediction", "gpu_likelihood"),
     "elimination": ("gpu_likelihood", "gpu_regimes"),
+    "gram": ("gpu_gram", "gram", "gpu_likelihood"),
     "joint": ("gpu_prediction", "prediction"),
     "products": ("gpu_regimes", "gpu_gp"),
     "pulls": ("gpu_distances",),
