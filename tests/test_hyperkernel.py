@@ -242,13 +242,13 @@ def test_empty_batches(options: dict[str, Any], rng: np.random.Generator) -> Non
 def test_bad_input_is_named(rng: np.random.Generator) -> None:
     g = random_batch(rng, 3, 2, unit=True)
     bare = GMMBatch(g.offsets, g.weights, g.means, g.scales)
-    dead = GMMBatch([0, 1], [0.0], [[1.0]], [[1.0]])
+    dead = GMMBatch([0, 1, 2], [0.5, 0.0], [[1.0], [1.0]], [[1.0], [1.0]])
     quiet = GMMBatch(g.offsets, g.weights, g.means, g.scales, [1.0, 0.0, 1.0])
     with pytest.raises(ValueError, match="carries no noise_variances"):
         squared_distance(g, bare, metric=Metric(noise_weight=1.0))
     with pytest.raises(ValueError, match=r"noise_variances of mixture 1: 0\.0"):
         squared_distance(quiet, metric=Metric(noise_weight=1.0))
-    with pytest.raises(ValueError, match=r"weights of mixture 0: total 0\.0"):
+    with pytest.raises(ValueError, match=r"weights of mixture 1: total 0\.0"):
         squared_distance(dead, metric=Metric(mass_weight=1.0))
     for wrong in ({"outputscale": 0.0}, {"lengthscale": -1.0}, {"lengthscale": 1e-200}, {"power": 3}):
         with pytest.raises(ValueError, match=next(iter(wrong))):

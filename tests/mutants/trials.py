@@ -60,7 +60,7 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
     "posterior": ("quadrature", "archive", "prediction"),
     "sticks": ("latent", "student"),
     "warping": ("surrogate", "quadrature"),
-    "masses": ("cases_arrays",),
+    "masses": ("hyperkernel", "cases_arrays"),
     "modes": ("starts", "sampling"),
     "proposals": ("proposals", "sampling"),
     "spectra": ("plotting",),
