@@ -6,9 +6,11 @@ are of the compiled inner loops on sm_90, so floors are estimates; fields that h
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cupy
@@ -78,6 +80,12 @@ def smi(field: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return run.stdout.strip() or None
+
+
+def cached() -> int:
+    """Compiled kernels in CuPy's disk cache."""
+    folder = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
+    return sum(1 for _ in Path(folder).expanduser().glob("*.cubin"))
 
 
 def versions() -> dict[str, str | None]:
