@@ -40,15 +40,13 @@ it. Where there is more time than all parts together have, each gets more in pro
 parts are left to a run with --rest. Ceilings are measured while the kernels compile."""
 GRACE = 5.0  # seconds before the end at which a run that hangs is cut
 LEAST = 5.0  # seconds below which a part is not begun
-WARM_UP = "import maskerade_fast; maskerade_fast.warm_up()"
-"""Compiles the CPU's code, on one core beside the parts before whole runs; these would wait for it."""
 
 
 class Timetable:
     """When each of the parts has to end; a dry run takes as long as it takes."""
 
-    def __init__(self, parts: list[str], seconds: float | None) -> None:
-        self.start = time.monotonic()
+    def __init__(self, parts: list[str], seconds: float | None, start: float) -> None:
+        self.start = start
         self.seconds = seconds
         total = sum(TIMETABLE[part] for part in parts)
         scale = 1.0 if seconds is None else max(1.0, (seconds - 2 * GRACE) / total)
@@ -65,19 +63,19 @@ class Timetable:
 
 def main() -> int:
     options = arguments()
-    timetable = Timetable(options.only, None if options.dry_run else options.seconds)
+    start = time.monotonic()
     with tempfile.TemporaryDirectory() as cache:
         if options.dry_run:
             os.environ["CUPY_CACHE_DIR"] = cache  # the stand-in's, which begins empty
             from gpu import dry
 
             dry.install()
-        return run(options, timetable)
+        return run(options, start)
 
 
-def run(options: argparse.Namespace, timetable: Timetable) -> int:
+def run(options: argparse.Namespace, start: float) -> int:
     from conftest import commit
-    from gpu import card
+    from gpu import card, children
     from gpu.report import KIND, Report, resumable
 
     described = card.describe()
@@ -104,55 +102,58 @@ def run(options: argparse.Namespace, timetable: Timetable) -> int:
     watchdog.daemon = True
     if not options.dry_run:
         watchdog.start()
-    run_parts(options, timetable, report)
+    parts = [part for part in options.only if not report.all_finished(part) and not compiled_before(part, report)]
+    run_parts(parts, Timetable(parts, None if options.dry_run else options.seconds, start), report)
     watchdog.cancel()
+    children.kill_all()
     report.content["state_after"] = card.state()
-    report.content["run_seconds"] = time.monotonic() - timetable.start
+    report.content["run_seconds"] = time.monotonic() - start
     report.finish("yes")
     print(f"{len(report.content['failures'])} failures; {report.markdown}", flush=True)
     return 1 if report.content["failures"] else 0
 
 
-def run_parts(options: argparse.Namespace, timetable: Timetable, report: Any) -> None:
-    """The parts that were asked for, in the timetable's order; those after `compile` find their kernels compiled."""
+def compiled_before(part: str, report: Any) -> bool:
+    """Whether an earlier run has compiled all kernels, and this machine still has them."""
+    from gpu import card
+
+    kernels = report.content["compile"].get("kernels", {})
+    return part == "compile" and 0 < kernels.get("in_cache_after", 0) <= card.cached()
+
+
+def run_parts(parts: list[str], timetable: Timetable, report: Any) -> None:
+    """Parts in the timetable's order; those after `compile` find their kernels compiled."""
     from gpu import card, checks
 
-    beside: list[threading.Thread] = []  # what runs while the kernels are compiled, and for how long it may
-    for part in options.only:
+    if "end_to_end" in parts and not report.dry:
+        checks.begin_warm_up()
+    beside = threading.Thread()  # what is measured while the kernels are compiled
+    for part in parts:
         limit = timetable.limit(part)
-        if part != "compile" and report.all_finished(part):
-            continue
         if limit is not None and limit < LEAST:
-            report.list_items(part, [])
             report.content["not_begun"] = [*report.content.get("not_begun", []), part]
             continue
         print(f"== {part}, {'no limit' if limit is None else f'{limit:.0f} s'}", flush=True)
         before, start = card.cached(), time.monotonic()
-        if part == "ceilings" and "compile" in options.only:
-            thread = threading.Thread(target=run_part, args=(part, options.dry_run, timetable.limit("compile"), report))
-            thread.start()
-            beside.append(thread)
+        if part == "ceilings" and "compile" in parts:
+            beside = threading.Thread(target=run_part, args=(part, timetable.limit("compile"), report))
+            beside.start()
             continue
-        if part == "compile" and "end_to_end" in options.only and not options.dry_run:
-            checks.begin_warm_up(WARM_UP)
-        run_part(part, options.dry_run, limit, report)
-        while beside:
-            beside.pop().join()
+        run_part(part, limit, report)
+        if beside.ident is not None:
+            beside.join()
         spent = {"part_seconds": time.monotonic() - start, "compiled": card.cached() - before}
-        report.content.setdefault("spent", {})[part] = spent
-        report.write()
-    for thread in beside:
-        thread.join()
+        report.put("spent", **{part: spent})
 
 
-def run_part(part: str, dry: bool, limit: float | None, report: Any) -> None:
+def run_part(part: str, limit: float | None, report: Any) -> None:
     from gpu import checks, children
 
     if hasattr(checks, f"run_{part}"):
-        getattr(checks, f"run_{part}")(dry, report, limit)
+        getattr(checks, f"run_{part}")(report, limit)
     else:
         finished = report.finished(part) if part != "compile" else set()
-        children.run_items(part, dry, limit, report, finished)
+        children.run_items(part, limit, report, finished)
 
 
 def cut(report: Any, why: str) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -84,9 +85,9 @@ def test_dry_run(tmp_path: Path) -> None:
     } <= ran
 
     variants = dict(content["variants"])
-    assert variants.pop("sweep: tiles of distances")["tried"][0]["name"] == "TILE_B 32"
+    assert variants.pop("sweep: blocks")["tried"][0]["name"] == "MF_BLOCK 128"
     assert len(variants) == 3
-    assert all(one["done"] and (one["same_bits"] or "panels" in name) for name, one in variants.items())
+    assert all(one["done"] and (one["same_bits"] or "blocked" in name) for name, one in variants.items())
     assert content["smoke"]["driver"]["last_line"] == "every door ran"
     assert set(content["ceilings"]) == {"product", "copy", "launch"}
     suite = content["tests"]["suite"]
@@ -213,7 +214,7 @@ def test_an_item_that_ends_its_process_costs_itself_alone(
     monkeypatch.setattr(children, "PART", tmp_path / "part.py")
     header = {"dry_run": False, "card": {"name": "A"}, "commit": "0", "versions": {}}
     written = report.Report(tmp_path, header)
-    children.run_items("rows", False, 6.0, written, set())
+    children.run_items("rows", 6.0, written, set())
     rows = written.content["rows"]
     assert rows["a"] == {"done": True}
     assert rows["b"] == {"half": 1} | expected
@@ -234,10 +235,10 @@ def test_an_item_that_ends_its_process_costs_itself_alone(
 )  # fmt: skip
 def test_timetable(asked: list[str], seconds: float, expected: dict[str, float]) -> None:
     gpu_check = importlib.import_module("gpu_check")
-    timetable = gpu_check.Timetable(asked, seconds)
+    timetable = gpu_check.Timetable(asked, seconds, time.monotonic())
     for part, limit in expected.items():
         assert timetable.limit(part) == pytest.approx(limit, abs=1.0)
-    assert gpu_check.Timetable(asked, None).limit(asked[0]) is None
+    assert gpu_check.Timetable(asked, None, time.monotonic()).limit(asked[0]) is None
 
 
 @pytest.mark.usefixtures("bench", "emulated")

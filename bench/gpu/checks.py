@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -38,6 +39,8 @@ PROFILED = [  # rows, and the kernels whose counters are read in each
     ("K1 1000x1000, D=5", "pairwise_f64"),
     ("K5 h=300, n*=150", "pair_moments_f64"),
 ]
+WARM_UP = "import maskerade_fast; maskerade_fast.warm_up()"
+WARM_UP_LIMIT = 300.0
 MOST_LAUNCHES = 4  # profiled in one row
 
 
@@ -56,9 +59,10 @@ class Limit:
         return None if left is None or left >= seconds else f"{seconds:.0f} s needed, {left:.0f} s left"
 
 
-def run_smoke(dry: bool, report: Report, limit: float | None) -> None:
+def run_smoke(report: Report, limit: float | None) -> None:
     """Every door once: what is broken altogether is known in seconds."""
-    seconds, code, output = timed_run(driver(dry), limit)
+    report.list_items("smoke", ["driver"])
+    seconds, code, output = timed_run(driver(report.dry), limit)
     report.put("smoke", driver=description(code, seconds, limit) | {"last_line": last_line(output)})
     if code != 0:
         report.failure("driver", output[-1500:] or "cut off")
@@ -68,12 +72,13 @@ def driver(dry: bool, *options: str) -> list[str]:
     return [sys.executable, str(DRIVER), *options, *(["--dry-run"] if dry else [])]
 
 
-def run_tests(dry: bool, report: Report, limit: float | None) -> None:
+def run_tests(report: Report, limit: float | None) -> None:
     """The tests on the backend "gpu" and those of the emulator; in a dry run one file, on the stand-in as a card."""
+    report.list_items("tests", ["suite"])
     with tempfile.TemporaryDirectory() as folder:
         outcomes = Path(folder) / "outcomes"
         outcomes.touch()
-        command = test_command(dry)
+        command = test_command(report.dry)
         environment = {**os.environ, "GPU_CHECK_OUTCOMES": str(outcomes)}
         paths = [ROOT, ROOT / "bench", ROOT / "tests" / "emulator", *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
@@ -112,11 +117,12 @@ def summary(outcomes: Path) -> dict[str, Any]:
     }
 
 
-def run_sanitizer(dry: bool, report: Report, limit: float | None) -> None:
+def run_sanitizer(report: Report, limit: float | None) -> None:
     """compute-sanitizer's tools over bench/gpu/driver.py, each array an allocation of its own."""
-    tool = None if dry else shutil.which("compute-sanitizer")
+    tool = None if report.dry else shutil.which("compute-sanitizer")
+    report.list_items("sanitizer", list(TOOLS))
     if tool is None:
-        report.put("sanitizer", memcheck={"left_out": "not in a dry run" if dry else "no compute-sanitizer here"})
+        report.put("sanitizer", memcheck={"left_out": "not in a dry run" if report.dry else "no compute-sanitizer"})
         return
     time_left = Limit(limit)
     for name in TOOLS:
@@ -138,10 +144,13 @@ def sanitizer_command(tool: str, name: str) -> list[str]:
     return [tool, "--tool", name, "--error-exitcode", "9", *driver(False, "--no-pool")]
 
 
-def run_end_to_end(dry: bool, report: Report, limit: float | None) -> None:
+def run_end_to_end(report: Report, limit: float | None) -> None:
     """`marginalise` on both devices and GPyTorch on the card, on the same data (bench/gpu/end_to_end.py)."""
     time_left = Limit(limit)
-    for points, what, needed in [(12, "cpu", 5), (12, "gpu", 5), (12, "gpytorch", 5)] if dry else RUNS:
+    end_warm_up(time_left)
+    runs = [(12, "cpu", 5), (12, "gpu", 5), (12, "gpytorch", 5)] if report.dry else RUNS
+    report.list_items("end_to_end", [f"{what}, {points} points" for points, what, _ in runs])
+    for points, what, needed in runs:
         name = f"{what}, {points} points"
         if name in report.finished("end_to_end"):
             continue
@@ -155,7 +164,7 @@ def run_end_to_end(dry: bool, report: Report, limit: float | None) -> None:
             if line.startswith("{"):
                 entry.update(json.loads(line))
 
-        seconds, code, output = timed_run(end_to_end_command(points, what, dry), rest, take=take)
+        seconds, code, output = timed_run(end_to_end_command(points, what, report.dry), rest, take=take)
         entry |= description(code, seconds, rest)
         others = (report.content["end_to_end"].get(f"{other}, {points} points", {}) for other in ("cpu", "gpu"))
         for other in others:
@@ -167,20 +176,42 @@ def run_end_to_end(dry: bool, report: Report, limit: float | None) -> None:
             report.failure(name, output[-1500:])
 
 
+_warm_up: list[threading.Thread] = []
+
+
+def begin_warm_up() -> None:
+    """Have one process compile the CPU's code, on one core beside the parts before whole runs: these would wait."""
+
+    def compile_all() -> None:
+        timed_run([sys.executable, "-c", WARM_UP], WARM_UP_LIMIT, {**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+
+    _warm_up.append(threading.Thread(target=compile_all, daemon=True))
+    _warm_up[-1].start()
+
+
+def end_warm_up(limit: Limit) -> None:
+    """Wait for that process, but no more than a third of the time."""
+    left = limit.left()
+    while _warm_up:
+        _warm_up.pop().join(None if left is None else max(left / 3, 0.0))
+
+
 def end_to_end_command(points: int, what: str, dry: bool) -> list[str]:
     command = [sys.executable, str(Path(__file__).with_name("end_to_end.py")), "--points", str(points)]
     return [*command, "--with", what, "--budget", str(12 if dry else BUDGET), *(["--dry-run"] if dry else [])]
 
 
-def run_profile(dry: bool, report: Report, limit: float | None) -> None:
+def run_profile(report: Report, limit: float | None) -> None:
     """Nsight Compute's details of six rows' main kernels, as text beside the results."""
-    tool = None if dry else shutil.which("ncu")
-    if tool is None and not dry:
+    tool = None if report.dry else shutil.which("ncu")
+    profiled = [("K1 20x20, D=1", "pairwise_f64")] if report.dry else PROFILED
+    report.list_items("profile", [name for name, _ in profiled])
+    if tool is None and not report.dry:
         report.put("profile", ncu={"left_out": "no ncu on this machine"})
         return
     text = report.json.with_name(f"{report.json.stem}-ncu.txt")
     time_left = Limit(limit)
-    for name, kernels in [("K1 20x20, D=1", "pairwise_f64")] if dry else PROFILED:
+    for name, kernels in profiled:
         if name in report.finished("profile"):
             continue
         if short := time_left.short_of(8):
@@ -192,7 +223,7 @@ def run_profile(dry: bool, report: Report, limit: float | None) -> None:
         seconds, code, output = timed_run(command, rest)
         report.put("profile", **{name: description(code, seconds, rest) | {"kernels": kernels}})
         if code not in (0, None):
-            report.failure(name, f"profile: {output[-1500:]}")
+            report.failure(f"profile of {name}", output[-1500:])
         elif tool is not None:
             with text.open("a", encoding="utf-8") as file:
                 file.write(f"##### {name}\n{output}\n")

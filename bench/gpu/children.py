@@ -85,7 +85,7 @@ def kill_all() -> None:
         _kill(process)
 
 
-def run_items(part: str, dry: bool, limit: float | None, report: Report, finished: set[str]) -> None:
+def run_items(part: str, limit: float | None, report: Report, finished: set[str]) -> None:
     """A part of named items (bench/gpu/part.py), without those that are `finished`.
 
     An item at which the process dies is reported as failed, one at which it is cut as cut off; those that were not
@@ -117,7 +117,7 @@ def run_items(part: str, dry: bool, limit: float | None, report: Report, finishe
             elif what == "failure":
                 report.failure(*rest)
 
-        _, code, output = timed_run(part_command(part, dry, left, skip), left, take=take)
+        _, code, output = timed_run(part_command(part, report.dry, left, skip), left, take=take)
         if code == 0:
             break
         if code is None:

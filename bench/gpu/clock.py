@@ -42,13 +42,16 @@ class Clock:
         self._wait = module.get_function("wait_f64")
         self._steps_a_second = 1e6
         self._hold(1e-3)
-        steps = 1000 if dry else 1_000_000
+        self._steps_a_second = max(self._rate(1000 if dry else 500_000) for _ in range(1 if dry else 30))
+
+    def _rate(self, steps: int) -> float:
+        """Steps a second of the kernel that waits; a card that was idle is slower at first."""
         begin, end = cupy.cuda.Event(), cupy.cuda.Event()
         begin.record()
         self._wait((1,), (1,), (self._state, np.int32(steps)))
         end.record()
         end.synchronize()
-        self._steps_a_second = steps / max(1e-3 * cupy.cuda.get_elapsed_time(begin, end), 1e-6)
+        return steps / max(1e-3 * float(cupy.cuda.get_elapsed_time(begin, end)), 1e-6)
 
     def left(self) -> float:
         """Seconds until the deadline; a dry run has none, for what it takes hangs on the machine's load."""
@@ -59,14 +62,15 @@ class Clock:
             raise OutOfTime(f"{seconds:.0f} s needed, {self.left():.0f} s left of {self.seconds:.0f}")
 
     def measure(self, call: Call, longest: float = LONGEST) -> dict[str, Any]:
-        """Medians over REPEATS calls, or as many as take `longest` seconds, after two to warm up.
+        """Medians over REPEATS calls, or as many as take `longest` seconds, after two to warm up, in a dry run one.
 
         call_ms: from an idle stream to the last kernel's end; its 10th and 90th percentile. device_ms: the stream's
         time when the host has queued the call in advance; None for calls of much host work and for long ones. host_ms:
         until the call returns, kernels perhaps still running. waits: whether the host waits for the device inside the
         call, as a copy to the host makes it do; device_ms then holds part of the host's time. repeats: their number.
         """
-        self._once(call)  # may compile
+        if not self.dry:
+            self._once(call)
         host, total = self._once(call)
         repeats = 1 if self.dry else int(max(1, min(REPEATS, min(longest, 0.3 * self.left()) / max(total, 1e-6))))
         self.require(1.5 * total)

@@ -45,7 +45,7 @@ def compile_all(dry: bool, report: Lines) -> None:
     from .card import cached
 
     name, seen, before = "kernels", set[Instance](), cached()
-    entry: dict[str, Any] = {"processes": processes(dry), "in_cache_before": before, "slowest_seconds": []}
+    entry: dict[str, Any] = {"processes": processes(dry), "in_cache_before": before, "slowest_seconds": {}}
     print(f"compiling in {entry['processes']} processes", flush=True)
     report.items([name])
     report.begin(name)
@@ -73,12 +73,15 @@ def compile_all(dry: bool, report: Lines) -> None:
                     seen.update(new)
                     for jobs in batches(new, dry):
                         working[pool.submit(compile_instances, jobs, dry)] = " ".join(map(str, jobs[0][:3]))
-                    entry["slowest_seconds"] = sorted([*entry["slowest_seconds"], [seconds, what]], reverse=True)[:8]
+                    slowest = {**entry["slowest_seconds"], what: seconds}
+                    entry["slowest_seconds"] = dict(sorted(slowest.items(), key=lambda item: -item[1])[:8])
                 entry.update(instances=len(seen), compile_seconds=time.monotonic() - start)
                 report.put(name, entry)
         except BrokenProcessPool as error:
             failures.append(f"a process died: {error}")
-    entry.update(compile_seconds=time.monotonic() - start, new_in_cache=cached() - before, done=not failures)
+    after = cached()
+    entry.update(compile_seconds=time.monotonic() - start, in_cache_after=after, new_in_cache=after - before)
+    entry["done"] = not failures
     for failure in failures:
         report.failure(name, failure)
         entry["failed"] = failure

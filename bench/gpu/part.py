@@ -8,12 +8,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 
+MARGIN = 1.0  # seconds between the last item's end and the cut from outside
+
+
 def main() -> None:
+    start = time.monotonic()
     parser = argparse.ArgumentParser(description="One part of the checks of a card.")
     parser.add_argument("part", choices=["ceilings", "compile", "rows", "variants"])
     parser.add_argument("--seconds", type=float, help="time for it (default: as long as it takes)")
@@ -36,7 +41,8 @@ def main() -> None:
     from gpu.clock import Clock
     from gpu.items import work_through
 
-    clock = Clock(options.seconds, dry=options.dry_run)
+    spent = time.monotonic() - start + MARGIN
+    clock = Clock(None if options.seconds is None else options.seconds - spent, dry=options.dry_run)
     described = card.describe()
     items = {"ceilings": ceilings.items, "rows": rows.items, "variants": compare.items}[options.part](clock, described)
     work_through([item for item in items if item.name not in options.skip], clock, lines)

@@ -49,7 +49,14 @@ class Report:
 
     def __init__(self, folder: Path, header: dict[str, Any]) -> None:
         self.dry = bool(header["dry_run"])
-        self.content = {**header, "finished": "no", **{part: {} for part in PARTS}, "items": {}, "failures": []}
+        self.content = {
+            **header,
+            "finished": "no",
+            **{part: {} for part in PARTS},
+            "items": {},
+            "spent": {},
+            "failures": [],
+        }
         name = "dry-run" if self.dry else re.sub(r"[^a-z0-9]+", "-", header["card"]["name"].lower()).strip("-")
         self.json, self.markdown = folder / f"{name}.json", folder / f"{name}.md"
         self._lock = threading.RLock()
@@ -63,7 +70,17 @@ class Report:
                 entries = {entry["case"]: entry for entry in found} if isinstance(found, list) else found
                 self.content[part] = {name: e for name, e in entries.items() if isinstance(e, dict) and e.get("done")}
             self.content["items"] = earlier.get("items", {})
-            runs = ("started", "commit", "limit_s", "parts", "run_seconds", "state_before", "state_after", "failures")
+            runs = (
+                "started",
+                "commit",
+                "limit_s",
+                "parts",
+                "run_seconds",
+                "state_before",
+                "state_after",
+                "spent",
+                "failures",
+            )
             own = {key: earlier[key] for key in runs if key in earlier}
             self.content["earlier_runs"] = [*earlier.get("earlier_runs", []), own]
             self.write()

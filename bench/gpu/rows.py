@@ -118,7 +118,8 @@ def measured(case: Case, clock: Clock, card: dict[str, Any], entry: dict[str, An
     entry.update(kernels=case.kernels, sizes=case.sizes, dtype="float64")
     row = case.make(**case.sizes)
     start = time.perf_counter()
-    result = row.ours()
+    with copies_counted() as copies:
+        result = row.ours()
     cupy.cuda.Device().synchronize()
     entry["first_call_seconds"] = time.perf_counter() - start  # compiles the kernels or finds them on disk
     entry["error"] = row.error(result)
@@ -130,8 +131,6 @@ def measured(case: Case, clock: Clock, card: dict[str, Any], entry: dict[str, An
     if not entry["within_tolerance"]:
         raise ArithmeticError(f"error {entry['error']:.3g}, tolerance {row.tolerance:.0e}")
     ours = entry["ours"] = clock.measure(row.ours)
-    with copies_counted() as copies:
-        row.ours()
     ours["copies_to_host"] = copies[0]
     if row.work is not None:
         estimate = floor(card, row.work)
