@@ -75,7 +75,7 @@ def compile_all(dry: bool, report: Lines) -> None:
                         working[pool.submit(compile_instances, jobs, dry)] = " ".join(map(str, jobs[0][:3]))
                     slowest = {**entry["slowest_seconds"], what: seconds}
                     entry["slowest_seconds"] = dict(sorted(slowest.items(), key=lambda item: -item[1])[:8])
-                entry.update(instances=len(seen), compile_seconds=time.monotonic() - start)
+                entry.update(instances=len(seen), waiting=len(working), compile_seconds=time.monotonic() - start)
                 report.put(name, entry)
         except BrokenProcessPool as error:
             failures.append(f"a process died: {error}")

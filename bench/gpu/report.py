@@ -35,7 +35,7 @@ COLUMNS = [
 ]
 
 
-PARTS = ("ceilings", "compile", "smoke", "rows", "variants", "profile", "end_to_end", "tests", "sanitizer")
+PARTS = ("compile", "ceilings", "smoke", "rows", "variants", "profile", "end_to_end", "tests", "sanitizer")
 """Sections of the report, in the order in which they are measured."""
 MARK = "@@"  # begins a line of a child's output that is a result
 LOST = 3  # exit status of a child whose CUDA context is of no more use
