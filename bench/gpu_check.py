@@ -25,9 +25,9 @@ BENCH = Path(__file__).resolve().parent
 sys.path[:0] = [str(BENCH), str(BENCH.parent)]
 
 TIMETABLE = {
-    "compile": 50.0,
+    "compile": 45.0,
     "ceilings": 10.0,
-    "smoke": 10.0,
+    "smoke": 15.0,
     "rows": 120.0,
     "variants": 90.0,
     "profile": 60.0,
@@ -92,9 +92,12 @@ def run(options: argparse.Namespace, start: float) -> int:
         "state_before": card.state(),
         "versions": card.versions() | {"cupy_module": sys.modules["cupy"].__version__},
     }
-    earlier = None if options.rest is None else resumable(options.rest)  # before the report writes over it
+    try:
+        earlier = None if options.rest is None else resumable(options.rest)  # before the report writes over it
+    except (OSError, ValueError) as error:
+        sys.exit(f"--rest: {error}")
     if earlier is not None and earlier["card"]["name"] != described["name"]:
-        raise ValueError(f"--rest: results of {earlier['card']['name']}, this is {described['name']}; measure it anew")
+        sys.exit(f"--rest: results of {earlier['card']['name']}, but this is {described['name']}; measure it anew")
     report = Report(options.out, header)
     if earlier is not None:
         report.resume(earlier)

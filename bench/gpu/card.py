@@ -69,12 +69,14 @@ def describe() -> dict[str, Any]:
 def state() -> dict[str, Any]:
     """Clocks, temperature and power as nvidia-smi shows them now."""
     fields = ["clocks.sm", "clocks.mem", "clocks.max.sm", "temperature.gpu", "power.draw", "power.limit"]
-    return {field.replace(".", "_"): smi(field) for field in fields}
+    shown = (smi(",".join(fields)) or "").split(", ")
+    values = shown if len(shown) == len(fields) else [None] * len(fields)
+    return {field.replace(".", "_"): value for field, value in zip(fields, values, strict=True)}
 
 
-def smi(field: str) -> str | None:
-    """One field of nvidia-smi for the current device; None where the tool is missing."""
-    command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", f"--id={cupy.cuda.Device().id}"]
+def smi(fields: str) -> str | None:
+    """Fields of nvidia-smi, separated by commas, for the current device; None where the tool is missing."""
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader", f"--id={cupy.cuda.Device().id}"]
     try:
         run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):

@@ -41,6 +41,7 @@ PROFILED = [  # rows, and the kernels whose counters are read in each
 ]
 WARM_UP = "import maskerade_fast; maskerade_fast.warm_up()"
 WARM_UP_LIMIT = 300.0
+ONE_LIMIT = 30.0  # seconds of one whole run, or of one row under the profiler
 MOST_LAUNCHES = 4  # profiled in one row
 
 
@@ -50,8 +51,10 @@ class Limit:
     def __init__(self, seconds: float | None) -> None:
         self.end = None if seconds is None else time.monotonic() + seconds
 
-    def left(self) -> float | None:
-        return None if self.end is None else self.end - time.monotonic()
+    def left(self, most: float | None = None) -> float | None:
+        """Seconds left, `most` of them at most."""
+        left = None if self.end is None else self.end - time.monotonic()
+        return left if left is None or most is None else min(left, most)
 
     def short_of(self, seconds: float) -> str | None:
         """What to say where less than `seconds` are left."""
@@ -159,7 +162,7 @@ def run_end_to_end(report: Report, limit: float | None) -> None:
         if short := time_left.short_of(needed):
             report.put("end_to_end", **{name: {"left_out": short}})
             continue
-        rest = time_left.left()
+        rest = time_left.left(ONE_LIMIT)
         entry: dict[str, Any] = {}
 
         def take(line: str, entry: dict[str, Any] = entry) -> None:
@@ -220,7 +223,7 @@ def run_profile(report: Report, limit: float | None) -> None:
             report.put("profile", **{name: {"left_out": short}})
             continue
         program = [sys.executable, str(Path(__file__).with_name("profiled.py")), name]
-        rest = time_left.left()
+        rest = time_left.left(ONE_LIMIT)
         command = [*program, "--dry-run"] if tool is None else [*ncu_command(tool, kernels), *program]
         seconds, code, output = timed_run(command, rest)
         report.put("profile", **{name: description(code, seconds, rest) | {"kernels": kernels}})

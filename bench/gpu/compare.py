@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import cupy
+import numpy as np
 
 from .clock import Clock, OutOfTime
 from .items import Item, context_lost
@@ -102,7 +103,7 @@ def same_bits(first: Any, second: Any) -> bool:
 
 def bits(array: Any) -> Any:
     whole = cupy.ascontiguousarray(array)
-    return whole.view(f"i{whole.dtype.itemsize}")
+    return whole.view(np.dtype(f"i{whole.dtype.itemsize}"))
 
 
 def complain(variant: Variant, row: Row, entry: dict[str, Any]) -> None:
