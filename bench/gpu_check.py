@@ -162,6 +162,7 @@ def cut(report: Any, why: str) -> None:
     children.kill_all()
     report.finish(f"no: {why}")
     print(f"{why}; {report.json}", flush=True)
+    children.kill_all()  # the other thread may have begun one more
     os._exit(1)
 
 

@@ -188,8 +188,9 @@ def test_a_second_run_keeps_what_the_first_finished(tmp_path: Path) -> None:
         ("import os; os._exit(139)", {"failed": "exit status 139: dying\n"}),
         ("import time; time.sleep(60)", {"cut_off": "after 6 s of this part"}),
         ("sys.exit(3)", {"failed": "exit status 3: dying\n"}),
+        ("lines.put(name, {'failed': 'why'}); lines.failure(name, 'why'); lines.end(); sys.exit(3)", {"failed": "why"}),
     ],
-    ids=["dies", "hangs", "loses its context within an item"],
+    ids=["dies", "hangs", "is ended by a library", "has lost its context"],
 )
 def test_an_item_that_ends_its_process_costs_itself_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str, expected: dict[str, str]
@@ -217,7 +218,7 @@ def test_an_item_that_ends_its_process_costs_itself_alone(
     children.run_items("rows", 6.0, written, set())
     rows = written.content["rows"]
     assert rows["a"] == {"done": True}
-    assert rows["b"] == {"half": 1} | expected
+    assert rows["b"] | {"half": 1} == {"half": 1} | expected
     assert rows["c"] == ({"left_out": "the time of this part was used up"} if "cut_off" in expected else {"done": True})
     assert [f["where"] for f in written.content["failures"]] == ([] if "cut_off" in expected else ["b"])
 
