@@ -30,7 +30,7 @@ RUNS = [  # of irregular points: their number, what computes, seconds at least
     (1500, "gpytorch", 12),
     (1500, "cpu", 12),
 ]
-BUDGET = 300  # of a whole run: likelihoods, one with its gradient as 3
+BUDGET = 600  # of a whole run: likelihoods, one with its gradient as 3
 PROFILED = [  # rows, and the kernels whose counters are read in each
     ("K2+K3 N=144, B=1000", "likelihood_shared_f64"),
     ("K4 N=144, B=1000", "likelihood_shared_f64"),

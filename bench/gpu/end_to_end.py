@@ -1,6 +1,6 @@
 """From data to a fitted model by one way: seconds, evidence, likelihoods a second, a JSON line each as they come.
 
-python bench/gpu/end_to_end.py --points 500 --with cpu|gpu|gpytorch --budget 300 [--dry-run]
+python bench/gpu/end_to_end.py --points 500 --with cpu|gpu|gpytorch --budget 600 [--dry-run]
 
 All get the same data, at irregular points. `marginalise` runs on either device with the same budget. GPyTorch, on the
 card, maximises the likelihood of one spectral mixture by Adam: as many values with their gradients as the budget pays
