@@ -53,7 +53,8 @@ def compared(variant: Variant, clock: Clock, entry: dict[str, Any]) -> Iterator[
     entry["error"] = row.error(result)
     del result
     yield
-    entry.update(clock.compare(row.ours, call, SECONDS))
+    default = functools.partial(called, Variant("default"), row.ours)  # with what it costs to apply a variant
+    entry.update(clock.compare(default, call, SECONDS))
     yield
     complain(variant, row, entry)
 
