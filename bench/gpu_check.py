@@ -1,6 +1,8 @@
-"""One command for a machine with a card: tests, times, open questions; in minutes, written down as it goes.
+"""One command for a machine with a card: ceilings, times, variants, profiles, tests; written down as they come.
 
-    python bench/gpu_check.py [--seconds 300] [--out bench/results] [--only smoke,rows,questions,tests,...]
+    python bench/gpu_check.py --seconds 360 --out FOLDER             the most telling first
+    python bench/gpu_check.py --seconds 260 --rest FOLDER            what the first has not done, failed or been cut at
+    python bench/gpu_check.py --only rows,variants                   some parts
     python bench/gpu_check.py --dry-run          on the emulator, no card needed: shows that the script runs
 
 Needs numpy, scipy, cupy, numba and pytest. Writes <card>.json and <card>.md into --out after every figure: a
@@ -11,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -20,29 +24,65 @@ from typing import Any
 BENCH = Path(__file__).resolve().parent
 sys.path[:0] = [str(BENCH), str(BENCH.parent)]
 
-PARTS = ("smoke", "rows", "questions", "tests", "sanitizer", "end_to_end")  # in this order
-ON_DEMAND = ("profile",)
-SHARES = {"smoke": 0.2, "tests": 0.5, "sanitizer": 0.5, "end_to_end": 1.0, "profile": 1.0}
-"""Of the time that is left, the most that a part may take; what it does not take goes to those after it."""
+TIMETABLE = {
+    "compile": 45.0,
+    "ceilings": 10.0,
+    "smoke": 15.0,
+    "rows": 120.0,
+    "variants": 90.0,
+    "profile": 60.0,
+    "end_to_end": 70.0,
+    "tests": 90.0,
+    "sanitizer": 100.0,
+}
+"""Parts in their order, and the seconds that each may take of ten minutes: those that it leaves go to the parts after
+it. Where there is more time than all parts together have, each gets more in proportion; where there is less, the last
+parts are left to a run with --rest."""
 GRACE = 5.0  # seconds before the end at which a run that hangs is cut
+LEAST = 5.0  # seconds below which a part is not begun
+
+
+class Timetable:
+    """When each of the parts has to end; a dry run takes as long as it takes."""
+
+    def __init__(self, parts: list[str], seconds: float | None, start: float) -> None:
+        self.start = start
+        self.seconds = seconds
+        total = sum(TIMETABLE[part] for part in parts)
+        scale = 1.0 if seconds is None else max(1.0, (seconds - 2 * GRACE) / total)
+        self.ends: dict[str, float] = {}
+        for part in parts:
+            self.ends[part] = scale * TIMETABLE[part] + max(self.ends.values(), default=0.0)
+
+    def limit(self, part: str) -> float | None:
+        """Seconds that a part has from now on."""
+        if self.seconds is None:
+            return None
+        return min(self.ends[part], self.seconds - 2 * GRACE) - (time.monotonic() - self.start)
 
 
 def main() -> int:
     options = arguments()
-    if options.dry_run:
-        from gpu import dry
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as cache:
+        if options.dry_run:
+            os.environ["CUPY_CACHE_DIR"] = cache  # the stand-in's, which begins empty
+            from gpu import dry
 
-        dry.install()
+            dry.install()
+        return run(options, start)
+
+
+def run(options: argparse.Namespace, start: float) -> int:
     from conftest import commit
-    from gpu import card
-    from gpu.clock import Clock
-    from gpu.report import Report
+    from gpu import card, children
+    from gpu.report import KIND, Report, resumable
 
     described = card.describe()
     if options.dry_run:
         described["name"] = "emulator, no card"
     header: dict[str, Any] = {
-        "kind": "maskerade_fast gpu_check",
+        "kind": KIND,
         "dry_run": options.dry_run,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": options.commit or commit(),
@@ -52,70 +92,97 @@ def main() -> int:
         "state_before": card.state(),
         "versions": card.versions() | {"cupy_module": sys.modules["cupy"].__version__},
     }
+    try:
+        earlier = None if options.rest is None else resumable(options.rest)  # before the report writes over it
+    except (OSError, ValueError) as error:
+        sys.exit(f"--rest: {error}")
+    if earlier is not None and earlier["card"]["name"] != described["name"]:
+        sys.exit(f"--rest: results of {earlier['card']['name']}, but this is {described['name']}; measure it anew")
     report = Report(options.out, header)
+    if earlier is not None:
+        report.resume(earlier)
     print(f"{described['name']}: writing {report.json}", flush=True)
-    clock = Clock(options.seconds, dry=options.dry_run)
-    watchdog = threading.Timer(max(0.1, clock.left() - GRACE), cut, [report])
+    signal.signal(signal.SIGTERM, lambda *_: cut(report, "cut off from outside"))
+    watchdog = threading.Timer(options.seconds - GRACE, cut, [report, "cut off at the time limit"])
     watchdog.daemon = True
-    watchdog.start()
-    run_parts(options, clock, report, described)
+    if not options.dry_run:
+        watchdog.start()
+    parts = [part for part in options.only if not report.all_finished(part) and not compiled_before(part, report)]
+    run_parts(parts, Timetable(parts, None if options.dry_run else options.seconds, start), report)
     watchdog.cancel()
+    children.kill_all()
     report.content["state_after"] = card.state()
-    report.content["run_seconds"] = time.monotonic() - clock.start
-    report.finish("yes")
+    report.content["run_seconds"] = time.monotonic() - start
+    left = report.content.get("not_begun")
+    report.finish("yes" if not left else f"no: the time was up before {', '.join(left)}")
     print(f"{len(report.content['failures'])} failures; {report.markdown}", flush=True)
     return 1 if report.content["failures"] else 0
 
 
-def run_parts(options: argparse.Namespace, clock: Any, report: Any, described: dict[str, Any]) -> None:
-    """The parts that were asked for."""
-    from gpu import checks, questions, rows
+def compiled_before(part: str, report: Any) -> bool:
+    """Whether an earlier run has compiled all kernels, and this machine still has them."""
+    from gpu import card
 
-    for part in (*PARTS, *ON_DEMAND):
-        if part not in options.only:
+    kernels = report.content["compile"].get("kernels", {})
+    return part == "compile" and 0 < kernels.get("in_cache_after", 0) <= card.cached()
+
+
+def run_parts(parts: list[str], timetable: Timetable, report: Any) -> None:
+    """Parts in the timetable's order; those after `compile` find their kernels compiled."""
+    from gpu import card, checks
+
+    if "end_to_end" in parts and not report.dry:
+        checks.begin_warm_up()
+    for part in parts:
+        limit = timetable.limit(part)
+        if limit is not None and limit < LEAST:
+            report.content["not_begun"] = [*report.content.get("not_begun", []), part]
             continue
-        if part == "rows":
-            rows.measure_all(rows.all_cases(clock.dry), clock, report, described)
-        elif part == "questions":
-            questions.ask_all(clock, report, options.fatbin)
-        else:
-            limit = (clock.left() - 2 * GRACE) * (SHARES[part] if part != options.only[-1] else 1.0)
-            if limit < 5.0:
-                report.put(part, left_out=f"{clock.left():.0f} s left")
-            else:
-                getattr(checks, f"run_{part}")(clock, report, limit)
+        print(f"== {part}, {'no limit' if limit is None else f'{limit:.0f} s'}", flush=True)
+        before, start = card.cached(), time.monotonic()
+        run_part(part, limit, report)
+        spent = {"part_seconds": time.monotonic() - start, "compiled": card.cached() - before}
+        report.put("spent", **{part: spent})
 
 
-def cut(report: Any) -> None:
+def run_part(part: str, limit: float | None, report: Any) -> None:
+    from gpu import checks, children
+
+    if hasattr(checks, f"run_{part}"):
+        getattr(checks, f"run_{part}")(report, limit)
+    else:
+        finished = report.finished(part) if part != "compile" else set()
+        children.run_items(part, limit, report, finished)
+
+
+def cut(report: Any, why: str) -> None:
     """End a run that has used its time: a call that hangs on the card cannot be ended otherwise."""
-    for _ in range(5):
-        try:
-            report.finish("no: cut off at the time limit")
-            break
-        except RuntimeError:  # the other thread was writing in the dictionaries
-            time.sleep(0.05)
-    print(f"cut off at the time limit; {report.json}", flush=True)
+    from gpu import children
+
+    children.kill_all()
+    report.finish(f"no: {why}")
+    print(f"{why}; {report.json}", flush=True)
+    children.kill_all()  # the other thread may have begun one more
     os._exit(1)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Checks and times of the CUDA backend on this machine's card.")
-    parser.add_argument("--seconds", type=float, default=300.0, help="time for everything (default: 300)")
-    parser.add_argument("--out", type=Path, help="folder of the results (default: bench/results)")
-    parser.add_argument(
-        "--only",
-        default=",".join(PARTS),
-        help=f"parts to run (default: {','.join(PARTS)}; also: {','.join(ON_DEMAND)})",
-    )
+    parser.add_argument("--seconds", type=float, default=600.0, help="time for everything (default: 600)")
+    parser.add_argument("--out", type=Path, help="folder of the results (default: bench/results, or that of --rest)")
+    parser.add_argument("--rest", type=Path, help="results of an earlier run, or their folder: go on with what is left")
+    parser.add_argument("--only", default=",".join(TIMETABLE), help=f"parts to run (default: {','.join(TIMETABLE)})")
     parser.add_argument("--commit", help="what is measured, where the tree is no repository")
-    parser.add_argument("--fatbin", type=Path, help="a fatbin of bench/gpu/questions.cu made elsewhere by nvcc")
-    parser.add_argument("--dry-run", action="store_true", help="on the emulator at tiny sizes; no figures")
+    parser.add_argument("--dry-run", action="store_true", help="on the emulator at tiny sizes; no figures, no limits")
     options = parser.parse_args()
-    known = (*PARTS, *ON_DEMAND)
-    if unknown := set(asked := options.only.split(",")) - set(known):
-        parser.error(f"--only: {', '.join(sorted(unknown))}, expected some of {', '.join(known)}")
-    options.only = [part for part in known if part in asked]
-    if options.out is None:
+    if unknown := set(asked := options.only.split(",")) - set(TIMETABLE):
+        parser.error(f"--only: {', '.join(sorted(unknown))}, expected some of {', '.join(TIMETABLE)}")
+    if options.seconds < 30:
+        parser.error(f"--seconds: {options.seconds:g}, expected 30 or more")
+    options.only = [part for part in TIMETABLE if part in asked]
+    if options.out is None and options.rest is not None:
+        options.out = options.rest if options.rest.is_dir() else options.rest.parent
+    elif options.out is None:
         options.out = BENCH.parent / "build" / "gpu_check" if options.dry_run else BENCH / "results"
     return options
 

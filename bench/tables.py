@@ -59,7 +59,7 @@ def filled(page: str) -> str:
 def section(content: dict[str, Any], path: Path) -> str:
     """All that one card's results say."""
     lines = [*heading(content, path), "", *rows(content["rows"]), *missed(content["rows"])]
-    for part in (questions, library, checks, end_to_end):
+    for part in (questions, library, variants, checks, end_to_end):
         lines += part(content)
     lines += apart(path)
     return "\n".join(lines)
@@ -73,7 +73,8 @@ def heading(content: dict[str, Any], path: Path) -> Iterator[str]:
     yield f"Commit {content['commit']}, {content['started'][:10]}; driver {card['driver']}, CUDA {cuda(card)}; {shown}."
     length = f"a run of {content['run_seconds']:.0f} s" if "run_seconds" in content else "a run that was cut off"
     yield f"From `{path.relative_to(ROOT)}`, {length}; rerun by"
-    yield f"`python bench/gpu_check.py --seconds {content['limit_s']:.0f} --only {','.join(content['parts'])}`."
+    parts = [part for part in content["parts"] if part != "questions"]  # those were answered
+    yield f"`python bench/gpu_check.py --seconds {content['limit_s']:.0f} --only {','.join(parts)}`."
 
 
 def cuda(card: dict[str, Any]) -> str:
@@ -131,7 +132,7 @@ def missed(entries: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def questions(content: dict[str, Any]) -> Iterator[str]:
-    asked = content["questions"]
+    asked = content.get("questions", {})
     answers = [*mma(asked), *shuffles(asked), *fatbin(asked), *potrf(asked)]
     if answers:
         yield from ["", "Open questions of the design:", "", *answers]
@@ -179,7 +180,15 @@ def potrf(asked: dict[str, Any]) -> Iterator[str]:
 
 
 def library(content: dict[str, Any]) -> Iterator[str]:
-    found = content["questions"].get("library", {})
+    ceilings = content.get("ceilings", {})
+    if "flops_per_second" in ceilings.get("product", {}):
+        product = ceilings["product"]
+        yield f"* cuBLAS, product of order {product['order']}: {product['flops_per_second'] / 1e12:.3g} TFLOP/s."
+    if "bytes_per_second" in ceilings.get("copy", {}):
+        yield f"* A copy: {ceilings['copy']['bytes_per_second'] / 1e12:.3g} TB/s, read and written."
+    if "host_ms" in ceilings.get("launch", {}):
+        yield f"* The host's cost of a launch: {1e3 * ceilings['launch']['host_ms']:.3g} us."
+    found = content.get("questions", {}).get("library", {})
     for name, figures in found.items():
         if "flops_per_second" in figures:
             same = {True: "; the same bits beside fewer others", False: "; OTHER BITS beside fewer others", None: ""}
@@ -210,8 +219,23 @@ def apart(path: Path) -> Iterator[str]:
                 )
 
 
+def variants(content: dict[str, Any]) -> Iterator[str]:
+    """Times of variants by those of the default, the tenth and the ninetieth percentile beside the median."""
+    found = [(name, one) for name, one in content.get("variants", {}).items() if "ratio_median" in one]
+    for name, sweep in content.get("variants", {}).items():
+        found += [(f"{name}: {one['name']}", one) for one in sweep.get("tried", []) if "ratio_median" in one]
+    if not found:
+        return
+    yield from ["", "Variants, their time by the default's:", ""]
+    yield "| variant | default ms | ratio | from | to | bits |"
+    yield "|" + " --- |" * 6
+    for name, one in found:
+        cells = [number(one["default_ms"]), *(number(one[f"ratio_{word}"]) for word in ("median", "p10", "p90"))]
+        yield "| " + " | ".join([name, *cells, "the same" if one["same_bits"] else "others"]) + " |"
+
+
 def checks(content: dict[str, Any]) -> Iterator[str]:
-    tests, sanitizer = content["tests"], content["sanitizer"]
+    tests, sanitizer = content["tests"].get("suite", content["tests"]), content["sanitizer"]
     if "passed" in tests:
         cut = f", {tests['cut_off'].replace('after', 'cut off after')}" if "cut_off" in tests else ""
         counts = ", ".join(f"{tests[word]} {word}" for word in ("passed", "failed", "error", "skipped"))
@@ -231,16 +255,18 @@ def end_to_end(content: dict[str, Any]) -> Iterator[str]:
     found = content.get("end_to_end", {})
     if not found:
         return
-    yield from ["", "`marginalise` from data to predictions:", ""]
-    yield "| run | evaluations | first s | again s | log evidence | sd | launches |"
-    yield "|" + " --- |" * 7
+    yield from ["", "From data to a fit; of GPyTorch the best log likelihood:", ""]
+    yield "| run | likelihoods | first s | again s | a second | log evidence | sd | launches |"
+    yield "|" + " --- |" * 8
     for name, run in found.items():
         cold, warm = run.get("cold", {}), run.get("warm", {})
         cells = [
             name + (" (cut off)" if "cut_off" in run else ""),
             str(run.get("budget", "–")),
             *(number(each.get("run_seconds")) for each in (cold, warm)),
-            *(number((warm or cold).get(key), ".5g") for key in ("log_evidence", "log_evidence_sd")),
+            number((warm or cold).get("likelihoods_per_second")),
+            number((warm or cold).get("log_evidence", (warm or cold).get("log_likelihood")), ".5g"),
+            number((warm or cold).get("log_evidence_sd"), ".5g"),
             str((warm or cold).get("launches", "–")),
         ]
         yield "| " + " | ".join(cells) + " |"

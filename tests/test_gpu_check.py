@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -47,11 +48,9 @@ def figures(value: Any, name: str = "", inside: bool = False) -> Iterator[tuple[
 @pytest.mark.slow
 def test_dry_run(tmp_path: Path) -> None:
     """It walks all of the script, each answer is right, and nothing it leaves could pass for a figure of a card."""
-    parts = ["smoke", "rows", "questions", "tests", "sanitizer", "end_to_end", "profile"]
     command = [sys.executable, str(BENCH / "gpu_check.py"), "--dry-run", "--out", str(tmp_path)]
-    command += ["--only", ",".join(parts), "--seconds", "1500"]  # the emulator compiles, on machines that are not idle
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    run = subprocess.run(command, capture_output=True, text=True, timeout=1600, check=False, env=environment)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False, env=environment)
     assert run.returncode == 0, run.stdout + run.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dry-run.json", "dry-run.md"]
     content = json.loads((tmp_path / "dry-run.json").read_text())
@@ -60,45 +59,46 @@ def test_dry_run(tmp_path: Path) -> None:
     assert content["card"]["name"] == "emulator, no card"
     assert content["finished"] == "yes"
     assert content["failures"] == []
-    assert content["parts"] == parts
     found = list(figures(content))
     assert len(found) > 100
     assert [pair for pair in found if pair[1] is not None] == []
+    assert "Dry run on the emulator: no card, no figures" in (tmp_path / "dry-run.md").read_text()
+
+    kernels = content["compile"]["kernels"]
+    assert kernels["new_in_cache"] >= kernels["instances"] > 60
+    after = ("smoke", "rows", "variants", "profile", "end_to_end")
+    assert {part: content["spent"][part]["compiled"] for part in after} == dict.fromkeys(after, 0)
 
     assert {word for row in content["rows"] for word in row["kernels"].split()} == {"K1", "K2", "K3", "K4", "K5"}
     for row in content["rows"]:
+        assert row["done"] is True
         assert row["within_tolerance"] is True
         assert row["error"] <= row["tolerance"]
         assert row["ours"]["kernels"]
         for peer in ("plain_cupy", "fused"):
             assert peer not in row or row[peer]["error"] <= 1e-9
-    assert sum("plain_cupy" in row and "fused" in row for row in content["rows"]) >= 11
+    assert sum("plain_cupy" in row and "fused" in row for row in content["rows"]) >= 13
     ran = {name for row in content["rows"] for name in row["ours"]["kernels"]}
     assert {
-        "likelihood_shared_f64",
-        "likelihood_panel_f64",
-        "panel_solve_f64",
-        "pairwise_f64",
-        "pair_moments_f64",
+        *("likelihood_shared_f64", "likelihood_panel_f64", "panel_solve_f64", "gradient_slices_f64"),
+        *("pairwise_f64", "pair_moments_f64"),
     } <= ran
 
-    questions = content["questions"]
-    assert set(questions) == {"mma_against_fma", "shuffle_against_shared", "fatbin", "potrf_batched", "library"}
-    assert questions["library"]["5 products of 40x8x8"]["same_bits_beside_fewer"] is True
-    for pair in questions["mma_against_fma"].values():
-        assert pair["largest_relative_difference"] < 1e-12
-    for way in ("shuffle", "memory"):
-        assert questions["shuffle_against_shared"][way]["error"] < 1e-14
-    assert all(size["failed_matrices"] == 0 for size in questions["potrf_batched"].values())
-    assert content["smoke"]["driver"] == {"exit_status": 0, "run_seconds": None, "last_line": "every door ran"}
-    assert content["tests"]["passed"] == content["tests"]["collected"] > 10
+    variants = dict(content["variants"])
+    assert variants.pop("sweep: blocks")["tried"][0]["name"] == "MF_BLOCK 128"
+    assert len(variants) == 3
+    assert all(one["done"] and (one["same_bits"] or "blocked" in name) for name, one in variants.items())
+    assert content["smoke"]["driver"]["last_line"] == "every door ran"
+    assert set(content["ceilings"]) == {"product", "copy", "launch"}
+    suite = content["tests"]["suite"]
+    assert suite["passed"] == suite["collected"] > 10
     runs = content["end_to_end"]
-    assert set(runs) == {"cpu, 12 points", "gpu, 12 points"}
+    assert set(runs) == {"cpu, 12 points", "gpu, 12 points", "gpytorch, 12 points"}
     assert runs["gpu, 12 points"]["log_evidence_difference"] < 1e-6
     assert runs["gpu, 12 points"]["warm"]["launches"] == sum(runs["gpu, 12 points"]["launches_by_kernel"].values()) > 0
     assert runs["cpu, 12 points"]["warm"]["launches"] == 0
+    assert "warm" in runs["gpytorch, 12 points"] or runs["gpytorch, 12 points"]["left_out"]
     assert {program["exit_status"] for program in content["profile"].values()} == {0}
-    assert "Dry run on the emulator: no card, no figures" in (tmp_path / "dry-run.md").read_text()
 
 
 @pytest.mark.usefixtures("bench")
@@ -124,14 +124,14 @@ def test_a_kernel_that_the_driver_leaves_out_is_known() -> None:
     assert len(every) == sum(text.count('extern "C" __global__') for text in texts)
 
 
-@pytest.mark.usefixtures("bench", "emulated")
+@pytest.mark.usefixtures("bench")
 def test_a_part_that_hangs_costs_its_own_time() -> None:
     """With all that it started: the pipe of a child that lives on would be waited for."""
-    checks = importlib.import_module("gpu.checks")
-    seconds, code, output = checks.timed_run(["sh", "-c", "echo begun; sleep 60 & sleep 60"], 1.0)
+    children = importlib.import_module("gpu.children")
+    seconds, code, output = children.timed_run(["sh", "-c", "echo begun; sleep 60 & sleep 60"], 1.0)
     assert (code, output) == (None, "begun\n")
     assert seconds < 10
-    assert checks.timed_run(["sh", "-c", "echo done; exit 3"], 30.0)[1:] == (3, "done\n")
+    assert children.timed_run(["sh", "-c", "echo done; exit 3"], 30.0)[1:] == (3, "done\n")
 
 
 @pytest.mark.usefixtures("bench")
@@ -140,10 +140,10 @@ def test_report_is_whole_after_every_figure(tmp_path: Path) -> None:
     report = importlib.import_module("gpu.report")
     header = {"dry_run": False, "card": {"name": "NVIDIA H100 80GB HBM3", "driver": "1"}, "commit": "0", "versions": {}}
     written = report.Report(tmp_path, header)
-    row: dict[str, Any] = {"case": "a", "ours": {"call_ms": 0.123456789}, "ratio_fused": 2.0, "error": float("nan")}
-    written.row(row)
-    row["ours"]["device_ms"] = 0.1
-    written.row(row)
+    entry: dict[str, Any] = {"ours": {"call_ms": 0.123456789}, "ratio_fused": 2.0, "error": float("nan")}
+    written.put("rows", a=entry)
+    entry["ours"]["device_ms"] = 0.1
+    written.put("rows", a=entry)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "nvidia-h100-80gb-hbm3.json",
         "nvidia-h100-80gb-hbm3.md",
@@ -153,7 +153,93 @@ def test_report_is_whole_after_every_figure(tmp_path: Path) -> None:
         {"case": "a", "ours": {"call_ms": 0.12346, "device_ms": 0.1}, "ratio_fused": 2.0, "error": "nan"}
     ]
     assert content["finished"] == "no"
-    assert "| a | 0.1 | 0.123 |" in written.markdown.read_text()
+    assert "| a | 0.1 | – | 0.123 |" in written.markdown.read_text()
+
+
+@pytest.mark.usefixtures("bench")
+def test_a_second_run_keeps_what_the_first_finished(tmp_path: Path) -> None:
+    report = importlib.import_module("gpu.report")
+    header = {"dry_run": False, "kind": report.KIND, "card": {"name": "A"}, "commit": "0", "versions": {}, "parts": []}
+    first = report.Report(tmp_path, header)
+    first.list_items("rows", ["a", "b", "c"])
+    first.put("rows", a={"error": 0.0, "done": True}, b={"failed": "no"}, c={"left_out": "no time"})
+    first.put("tests", suite={"cut_off": "after 9 s", "exit_status": None})
+    first.put("smoke", driver={"exit_status": 0, "done": True})
+    first.failure("b", "no")
+    second = report.Report(tmp_path / "other", header)
+    second.resume(report.resumable(tmp_path))
+    assert (second.finished("rows"), second.finished("tests"), second.finished("smoke")) == ({"a"}, set(), {"driver"})
+    assert not second.all_finished("rows")
+    second.put("rows", b={"done": True}, c={"done": True})
+    assert second.all_finished("rows")
+    content = json.loads(second.json.read_text())
+    assert [row["case"] for row in content["rows"]] == ["a", "b", "c"]
+    assert content["failures"] == []
+    assert content["earlier_runs"][0]["failures"] == [{"where": "b", "error": "no"}]
+    (tmp_path / "another.json").write_text((tmp_path / "a.json").read_text())
+    with pytest.raises(ValueError, match=r"2 results of .*, expected one"):
+        report.resumable(tmp_path)
+
+
+@pytest.mark.usefixtures("bench")
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        ("import os; os._exit(139)", {"failed": "exit status 139: dying\n"}),
+        ("import time; time.sleep(60)", {"cut_off": "after 6 s of this part"}),
+        ("sys.exit(3)", {"failed": "exit status 3: dying\n"}),
+        ("lines.put(name, {'failed': 'why'}); lines.failure(name, 'why'); lines.end(); sys.exit(3)", {"failed": "why"}),
+    ],
+    ids=["dies", "hangs", "is ended by a library", "has lost its context"],
+)
+def test_an_item_that_ends_its_process_costs_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str, expected: dict[str, str]
+) -> None:
+    """Results before it stay; where the time is not used up, a new process goes on with the items after it."""
+    children, report = (importlib.import_module(f"gpu.{name}") for name in ("children", "report"))
+    (tmp_path / "part.py").write_text(
+        f"import json, sys; sys.path.insert(0, {str(BENCH)!r})\n"
+        "from gpu.report import Lines\n"
+        "skip, lines = json.loads(sys.argv[3]), Lines()\n"
+        "names = [name for name in 'abc' if name not in skip]\n"
+        "lines.items(names)\n"
+        "for name in names:\n"
+        "    lines.begin(name)\n"
+        "    lines.put(name, {'half': 1})\n"
+        "    if name == 'b':\n"
+        "        print('dying', flush=True)\n"
+        f"        {last}\n"
+        "    lines.put(name, {'done': True})\n"
+        "    lines.end()\n"
+    )
+    monkeypatch.setattr(children, "PART", tmp_path / "part.py")
+    header = {"dry_run": False, "card": {"name": "A"}, "commit": "0", "versions": {}}
+    written = report.Report(tmp_path, header)
+    children.run_items("rows", 6.0 if "cut_off" in expected else 300.0, written, set())
+    rows = written.content["rows"]
+    assert rows["a"] == {"done": True}
+    assert rows["b"] | {"half": 1} == {"half": 1} | expected
+    assert rows["c"] == ({"left_out": "the time of this part was used up"} if "cut_off" in expected else {"done": True})
+    assert [f["where"] for f in written.content["failures"]] == ([] if "cut_off" in expected else ["b"])
+
+
+@pytest.mark.usefixtures("bench")
+@pytest.mark.parametrize(
+    ("asked", "seconds", "expected"),
+    [
+        (["rows"], 130.0, {"rows": 120.0}),
+        (["tests", "sanitizer"], 390.0, {"tests": 180.0, "sanitizer": 380.0}),
+        (["compile", "smoke", "rows", "variants", "profile", "end_to_end", "tests", "sanitizer"], 360.0,
+         {"compile": 45.0, "rows": 180.0, "profile": 330.0, "end_to_end": 350.0, "sanitizer": 350.0}),
+    ],
+    ids=["one part", "more time than the timetable has", "less"],
+)  # fmt: skip
+def test_timetable(asked: list[str], seconds: float, expected: dict[str, float]) -> None:
+    gpu_check = importlib.import_module("gpu_check")
+    timetable = gpu_check.Timetable(asked, seconds, time.monotonic())
+    for part, limit in expected.items():
+        assert timetable.limit(part) == pytest.approx(limit, abs=1.0)
+    assert gpu_check.Timetable(asked, None, time.monotonic()).limit(asked[0]) is None
 
 
 @pytest.mark.usefixtures("bench", "emulated")

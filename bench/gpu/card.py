@@ -7,9 +7,11 @@ name.
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cupy
@@ -68,17 +70,25 @@ def describe() -> dict[str, Any]:
 def state() -> dict[str, Any]:
     """Clocks, temperature and power as nvidia-smi shows them now."""
     fields = ["clocks.sm", "clocks.mem", "clocks.max.sm", "temperature.gpu", "power.draw", "power.limit"]
-    return {field.replace(".", "_"): smi(field) for field in fields}
+    shown = (smi(",".join(fields)) or "").split(", ")
+    values = shown if len(shown) == len(fields) else [None] * len(fields)
+    return {field.replace(".", "_"): value for field, value in zip(fields, values, strict=True)}
 
 
-def smi(field: str) -> str | None:
-    """One field of nvidia-smi for the current device; None where the tool is missing."""
-    command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", f"--id={cupy.cuda.Device().id}"]
+def smi(fields: str) -> str | None:
+    """Fields of nvidia-smi, separated by commas, for the current device; None where the tool is missing."""
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader", f"--id={cupy.cuda.Device().id}"]
     try:
         run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
     return run.stdout.strip() or None
+
+
+def cached() -> int:
+    """Compiled kernels in CuPy's disk cache."""
+    folder = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
+    return sum(1 for _ in Path(folder).expanduser().glob("*.cubin"))
 
 
 def versions() -> dict[str, str | None]:

@@ -1,5 +1,5 @@
-"""Every door once, the test-suite on the card, compute-sanitizer, whole runs, a profiler: each in a process of its own
-with a time limit, so that what hangs costs its own time alone."""
+"""Parts that are commands: every door once, the tests, compute-sanitizer, whole runs, a profiler. Each command has a
+process and a time limit of its own, so that what hangs costs its own time alone."""
 
 from __future__ import annotations
 
@@ -7,71 +7,91 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from .clock import Clock
+from .children import ROOT, description, last_line, timed_run
+from .compiling import processes
 from .report import Report
 from .selection import NOT_ON_CARDS
 
-ROOT = Path(__file__).parents[2]
-WORKERS = 8  # processes of the tests that share the card
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 DRIVER = Path(__file__).with_name("driver.py")
-RUNS = [(144, "cpu"), (144, "gpu"), (500, "gpu"), (500, "cpu")]  # points and device of whole runs
-BUDGET = 200  # evaluations of the likelihood in a whole run
-RUN_LIMIT = 40.0  # seconds of one
-PROFILED = [
-    "K2+K3 N=144, B=1000",
-    "K4 N=144, B=1000",
-    "K1 1000x1000, D=1",
-    "K5 h=300, n*=150",
-    "K2+K3 N=512, B=256",
-    "K1 1000x1000, D=5",
-    "K2+K3 N=1503, B=100",
+RUNS = [  # of irregular points: their number, what computes, seconds at least
+    (500, "gpu", 8),
+    (500, "cpu", 8),
+    (500, "gpytorch", 10),
+    (1500, "gpu", 10),
+    (1500, "gpytorch", 12),
+    (1500, "cpu", 12),
 ]
-MOST_LAUNCHES = 12  # profiled in one row: the large likelihoods have hundreds
+BUDGET = 600  # of a whole run: likelihoods, one with its gradient as 3
+PROFILED = [  # rows, and the kernels whose counters are read in each
+    ("K2+K3 N=144, B=1000", "likelihood_shared_f64"),
+    ("K4 N=144, B=1000", "likelihood_shared_f64"),
+    ("K2+K3 N=512, B=256", "covariance_f64|panel_update_f64|panel_solve_f64"),
+    ("K1 1000x1000, D=1", "pairwise_f64"),
+    ("K1 1000x1000, D=5", "pairwise_f64"),
+    ("K5 h=300, n*=150", "pair_moments_f64"),
+]
+WARM_UP = "import maskerade_fast; maskerade_fast.warm_up()"
+WARM_UP_LIMIT = 300.0
+ONE_LIMIT = 30.0  # seconds of one whole run, or of one row under the profiler
+MOST_LAUNCHES = 4  # profiled in one row
 
 
-def run_smoke(clock: Clock, report: Report, limit: float) -> None:
+class Limit:
+    """Time that a part has; a dry run has no end of it."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.end = None if seconds is None else time.monotonic() + seconds
+
+    def left(self, most: float | None = None) -> float | None:
+        """Seconds left, `most` of them at most."""
+        left = None if self.end is None else self.end - time.monotonic()
+        return left if left is None or most is None else min(left, most)
+
+    def short_of(self, seconds: float) -> str | None:
+        """What to say where less than `seconds` are left."""
+        left = self.left()
+        return None if left is None or left >= seconds else f"{seconds:.0f} s needed, {left:.0f} s left"
+
+
+def run_smoke(report: Report, limit: float | None) -> None:
     """Every door once: what is broken altogether is known in seconds."""
-    print("smoke", flush=True)
-    seconds, code, output = timed_run(driver(clock), limit)
-    report.put("smoke", driver={"exit_status": code, "run_seconds": seconds, "last_line": last_line(output)})
+    report.list_items("smoke", ["driver"])
+    seconds, code, output = timed_run(driver(report.dry), limit)
+    report.put("smoke", driver=description(code, seconds, limit) | {"last_line": last_line(output)})
     if code != 0:
         report.failure("driver", output[-1500:] or "cut off")
 
 
-def driver(clock: Clock) -> list[str]:
-    return [sys.executable, str(DRIVER), *(["--dry-run"] if clock.dry else [])]
+def driver(dry: bool, *options: str) -> list[str]:
+    return [sys.executable, str(DRIVER), *options, *(["--dry-run"] if dry else [])]
 
 
-def run_tests(clock: Clock, report: Report, limit: float) -> None:
+def run_tests(report: Report, limit: float | None) -> None:
     """The tests on the backend "gpu" and those of the emulator; in a dry run one file, on the stand-in as a card."""
-    print("tests", flush=True)
+    report.list_items("tests", ["suite"])
     with tempfile.TemporaryDirectory() as folder:
         outcomes = Path(folder) / "outcomes"
         outcomes.touch()
-        command = test_command(clock.dry)
+        command = test_command(report.dry)
         environment = {**os.environ, "GPU_CHECK_OUTCOMES": str(outcomes)}
         paths = [ROOT, ROOT / "bench", ROOT / "tests" / "emulator", *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
         seconds, code, output = timed_run(command, limit, environment)
-        result = summary(outcomes)
-    result.update(command=" ".join(command[1:]), exit_status=code, run_seconds=seconds)
-    if code is None:
-        result["cut_off"] = f"after {limit:.0f} s"
+        result = summary(outcomes) | description(code, seconds, limit) | {"command": " ".join(command[1:])}
     if code not in (0, None):
         result["output"] = output[-1500:]
-    report.put("tests", **result)
+    report.put("tests", suite=result)
     if result["failed"] or result["error"] or code not in (0, None):
-        report.failure("tests", "; ".join([*result["failing"], f"exit status {code}"]))
+        report.failure("suite", "; ".join([*result["failing"], f"exit status {code}"]))
 
 
 def test_command(dry: bool) -> list[str]:
@@ -82,7 +102,7 @@ def test_command(dry: bool) -> list[str]:
     else:
         command += ["tests", "--sweep", *(f"--ignore=tests/test_{name}.py" for name in NOT_ON_CARDS)]
     if importlib.util.find_spec("xdist"):  # most of the time goes into compiling
-        command += ["-n", str(2 if dry else min(WORKERS, os.cpu_count() or 1))]
+        command += ["-n", str(processes(dry))]
     return command
 
 
@@ -100,112 +120,123 @@ def summary(outcomes: Path) -> dict[str, Any]:
     }
 
 
-def run_sanitizer(clock: Clock, report: Report, limit: float) -> None:
-    """compute-sanitizer's tools over bench/gpu/driver.py."""
-    print("compute-sanitizer", flush=True)
-    tool = None if clock.dry else shutil.which("compute-sanitizer")
+def run_sanitizer(report: Report, limit: float | None) -> None:
+    """compute-sanitizer's tools over bench/gpu/driver.py, each array an allocation of its own."""
+    tool = None if report.dry else shutil.which("compute-sanitizer")
+    report.list_items("sanitizer", list(TOOLS))
     if tool is None:
-        report.put("sanitizer", compute_sanitizer="not in a dry run" if clock.dry else "not on this machine")
+        report.put("sanitizer", memcheck={"left_out": "not in a dry run" if report.dry else "no compute-sanitizer"})
         return
-    end = time.monotonic() + limit
+    time_left = Limit(limit)
     for name in TOOLS:
-        rest = min(end - time.monotonic(), clock.left() - 5)
-        if rest < 10:
-            report.put("sanitizer", **{name: {"left_out": f"{rest:.0f} s left"}})
+        if name in report.finished("sanitizer"):
             continue
-        command = [tool, "--tool", name, "--error-exitcode", "9", *driver(clock)]
-        seconds, code, output = timed_run(command, rest)
-        result = {"exit_status": code, "run_seconds": seconds, "last_line": last_line(output)}
-        if code is None:
-            result["cut_off"] = f"after {rest:.0f} s"
-        report.put("sanitizer", **{name: result})
+        if short := time_left.short_of(10):
+            report.put("sanitizer", **{name: {"left_out": short}})
+            continue
+        rest = time_left.left()
+        seconds, code, output = timed_run(sanitizer_command(tool, name), rest)
+        summed = [line.strip("= ") for line in output.splitlines() if "SUMMARY" in line]
+        entry = description(code, seconds, rest) | {"last_line": last_line(output), "summary": summed[-1:]}
+        report.put("sanitizer", **{name: entry})
         if code not in (0, None):
             report.failure(name, output[-3000:])
 
 
-def run_end_to_end(clock: Clock, report: Report, limit: float) -> None:
-    """`marginalise` on both devices (bench/gpu/end_to_end.py)."""
-    print("end to end", flush=True)
-    end = time.monotonic() + limit
-    found: dict[tuple[int, str], dict[str, Any]] = {}
-    for points, device in [(12, "cpu"), (12, "gpu")] if clock.dry else RUNS:
-        rest = min(RUN_LIMIT, end - time.monotonic(), clock.left() - 5)
-        name = f"{device}, {points} points"
-        if rest < 5:
-            report.put("end_to_end", **{name: {"left_out": f"{rest:.0f} s left"}})
+def sanitizer_command(tool: str, name: str) -> list[str]:
+    """Errors of kernels alone: a call of CUDA's that fails raises in Python, and CuPy may have asked on purpose."""
+    quiet = ["--report-api-errors", "no"] if name == "memcheck" else []
+    return [tool, "--tool", name, "--error-exitcode", "9", *quiet, *driver(False, "--no-pool")]
+
+
+def run_end_to_end(report: Report, limit: float | None) -> None:
+    """`marginalise` on both devices and GPyTorch on the card, on the same data (bench/gpu/end_to_end.py)."""
+    time_left = Limit(limit)
+    end_warm_up(time_left)
+    runs = [(12, "cpu", 5), (12, "gpu", 5), (12, "gpytorch", 5)] if report.dry else RUNS
+    report.list_items("end_to_end", [f"{what}, {points} points" for points, what, _ in runs])
+    for points, what, needed in runs:
+        name = f"{what}, {points} points"
+        if name in report.finished("end_to_end"):
             continue
-        command = [sys.executable, str(Path(__file__).with_name("end_to_end.py")), "--points", str(points)]
-        command += ["--device", device, "--budget", str(12 if clock.dry else BUDGET)]
-        seconds, code, output = timed_run([*command, *(["--dry-run"] if clock.dry else [])], rest)
-        result: dict[str, Any] = {"exit_status": code, "run_seconds": seconds}
-        for line in output.splitlines():
+        if short := time_left.short_of(needed):
+            report.put("end_to_end", **{name: {"left_out": short}})
+            continue
+        rest = time_left.left(ONE_LIMIT)
+        entry: dict[str, Any] = {}
+
+        def take(line: str, entry: dict[str, Any] = entry) -> None:
             if line.startswith("{"):
-                result |= json.loads(line)
-        if code is None:
-            result["cut_off"] = f"after {rest:.0f} s"
-        found[points, device] = result
-        other = found.get((points, "cpu" if device == "gpu" else "gpu"), {})
-        if "warm" in other and "warm" in result:
-            result["log_evidence_difference"] = abs(result["warm"]["log_evidence"] - other["warm"]["log_evidence"])
-        report.put("end_to_end", **{name: result})
+                entry.update(json.loads(line))
+
+        seconds, code, output = timed_run(end_to_end_command(points, what, report.dry), rest, take=take)
+        entry |= description(code, seconds, rest)
+        others = (report.content["end_to_end"].get(f"{other}, {points} points", {}) for other in ("cpu", "gpu"))
+        for other in others:
+            if what != "gpytorch" and "warm" in other and "warm" in entry:
+                gap = abs(entry["warm"]["log_evidence"] - other["warm"]["log_evidence"])
+                entry["log_evidence_difference"] = gap
+        report.put("end_to_end", **{name: entry})
         if code not in (0, None):
             report.failure(name, output[-1500:])
 
 
-def run_profile(clock: Clock, report: Report, limit: float) -> None:
-    """Nsight Compute's details of the main rows' kernels, as text beside the results."""
-    print("profile", flush=True)
-    tool = None if clock.dry else shutil.which("ncu")
-    if tool is None and not clock.dry:
-        report.put("profile", ncu="not on this machine")
+_warm_up: list[threading.Thread] = []
+
+
+def begin_warm_up() -> None:
+    """Have one process compile the CPU's code, on one core beside the parts before whole runs: these would wait."""
+
+    def compile_all() -> None:
+        timed_run([sys.executable, "-c", WARM_UP], WARM_UP_LIMIT, {**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+
+    _warm_up.append(threading.Thread(target=compile_all, daemon=True))
+    _warm_up[-1].start()
+
+
+def end_warm_up(limit: Limit) -> None:
+    """Wait for that process, but no more than a third of the time."""
+    left = limit.left()
+    while _warm_up:
+        _warm_up.pop().join(None if left is None else max(left / 3, 0.0))
+
+
+def end_to_end_command(points: int, what: str, dry: bool) -> list[str]:
+    command = [sys.executable, str(Path(__file__).with_name("end_to_end.py")), "--points", str(points)]
+    return [*command, "--with", what, "--budget", str(12 if dry else BUDGET), *(["--dry-run"] if dry else [])]
+
+
+def run_profile(report: Report, limit: float | None) -> None:
+    """Nsight Compute's details of six rows' main kernels, as text beside the results."""
+    tool = None if report.dry else shutil.which("ncu")
+    profiled = [("K1 20x20, D=1", "pairwise_f64")] if report.dry else PROFILED
+    report.list_items("profile", [name for name, _ in profiled])
+    if tool is None and not report.dry:
+        report.put("profile", ncu={"left_out": "no ncu on this machine"})
         return
-    ncu = [tool, "--profile-from-start", "off", "--set", "full", "--page", "details", "--kernel-name", "regex:_f64$"]
-    ncu += ["--launch-count", str(MOST_LAUNCHES)]
     text = report.json.with_name(f"{report.json.stem}-ncu.txt")
-    end = time.monotonic() + limit
-    for name in ["K1 20x20, D=1"] if clock.dry else PROFILED:
-        rest = min(end - time.monotonic(), clock.left() - 5)
-        if rest < 10 and not clock.dry:
-            report.put("profile", **{name: {"left_out": f"{rest:.0f} s left"}})
+    time_left = Limit(limit)
+    for name, kernels in profiled:
+        if name in report.finished("profile"):
+            continue
+        if short := time_left.short_of(8):
+            report.put("profile", **{name: {"left_out": short}})
             continue
         program = [sys.executable, str(Path(__file__).with_name("profiled.py")), name]
-        command = [*program, "--dry-run"] if clock.dry else [*filter(None, ncu), *program]
+        rest = time_left.left(ONE_LIMIT)
+        command = [*program, "--dry-run"] if tool is None else [*ncu_command(tool, kernels), *program]
         seconds, code, output = timed_run(command, rest)
-        report.put("profile", **{name: {"exit_status": code, "run_seconds": seconds}})
+        report.put("profile", **{name: description(code, seconds, rest) | {"kernels": kernels}})
         if code not in (0, None):
             report.failure(f"profile of {name}", output[-1500:])
-        elif not clock.dry:
-            with text.open("a" if text.exists() and name != PROFILED[0] else "w", encoding="utf-8") as file:
+        elif tool is not None:
+            with text.open("a", encoding="utf-8") as file:
                 file.write(f"##### {name}\n{output}\n")
+        if "ERR_NVGPUCTRPERM" in output or "Failed to initialize the profiler" in output:
+            break  # the machine does not allow it, whatever the kernel
 
 
-def timed_run(
-    command: list[str], limit: float, environment: dict[str, str] | None = None
-) -> tuple[float, int | None, str]:
-    """Seconds, exit status (None: cut off at `limit`) and output of a command run in the repository's root.
-
-    A cut ends all processes that the command started: one that hangs on the card would spoil what is measured next.
-    """
-    start = time.monotonic()
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=max(limit, 1.0))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-            return time.monotonic() - start, None, output
-    return time.monotonic() - start, process.returncode, output
-
-
-def last_line(output: str) -> str:
-    lines = output.strip().splitlines()
-    return lines[-1] if lines else ""
+def ncu_command(tool: str, kernels: str) -> list[str]:
+    """By itself ncu locks the clocks at the base clock: what it measures, and what runs beside it, is then slower."""
+    command = [tool, "--clock-control", "none", "--profile-from-start", "off", "--set", "full", "--page", "details"]
+    return [*command, "--kernel-name", f"regex:^({kernels})$", "--launch-count", str(MOST_LAUNCHES)]

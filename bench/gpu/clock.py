@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import defaultdict
@@ -16,7 +17,8 @@ import numpy as np
 from maskerade_fast.backends.gpu import _loader
 
 REPEATS = 20
-LONGEST = 16.0  # seconds that the repeats of one call may take; fewer than REPEATS then, and the row says how many
+MOST_ROUNDS = 15  # of two calls by turns
+LONGEST = 3.0  # seconds that the repeats of one call may take; fewer than REPEATS then, and the row says how many
 HOST_AHEAD = 0.05  # seconds of host work beyond which the stream is not held up to measure without it
 LONG_CALL = 0.3  # seconds of a call beyond which what the host adds is lost in it
 WAIT = 30e-6  # seconds the stream is held before each kernel, more than the host needs to queue one
@@ -31,54 +33,83 @@ class OutOfTime(Exception):
 class Clock:
     """Measures until a deadline."""
 
-    def __init__(self, seconds: float, *, dry: bool) -> None:
+    def __init__(self, seconds: float | None, *, dry: bool) -> None:
         self.start = time.monotonic()
-        self.seconds = seconds
+        self.seconds = math.inf if seconds is None or dry else seconds
         self.dry = dry
         self._state = cupy.ones(1)
-        module = cupy.RawModule(code=_loader.expand(Path(__file__).with_name("questions.cu")), options=("-std=c++17",))
+        module = cupy.RawModule(code=_loader.expand(Path(__file__).with_name("wait.cu")), options=("-std=c++17",))
         self._wait = module.get_function("wait_f64")
         self._steps_a_second = 1e6
         self._hold(1e-3)
-        steps = 1000 if dry else 1_000_000
+        self._steps_a_second = max(self._rate(1000 if dry else 500_000) for _ in range(1 if dry else 30))
+
+    def _rate(self, steps: int) -> float:
+        """Steps a second of the kernel that waits; a card that was idle is slower at first."""
         begin, end = cupy.cuda.Event(), cupy.cuda.Event()
         begin.record()
         self._wait((1,), (1,), (self._state, np.int32(steps)))
         end.record()
         end.synchronize()
-        self._steps_a_second = steps / max(1e-3 * cupy.cuda.get_elapsed_time(begin, end), 1e-6)
+        return steps / max(1e-3 * float(cupy.cuda.get_elapsed_time(begin, end)), 1e-6)
 
     def left(self) -> float:
-        """Seconds until the deadline."""
+        """Seconds until the deadline; a dry run has none, for what it takes hangs on the machine's load."""
         return self.start + self.seconds - time.monotonic()
 
     def require(self, seconds: float) -> None:
         if self.left() < seconds:
             raise OutOfTime(f"{seconds:.0f} s needed, {self.left():.0f} s left of {self.seconds:.0f}")
 
-    def measure(self, call: Call, prepare: Call | None = None, longest: float = LONGEST) -> dict[str, Any]:
-        """Medians over REPEATS calls, or as many as take `longest` seconds, after two to warm up.
+    def measure(self, call: Call, longest: float = LONGEST) -> dict[str, Any]:
+        """Medians over REPEATS calls, or as many as take `longest` seconds, after two to warm up, in a dry run one.
 
-        `prepare` runs before each, off the clock. Returns call_ms, from an idle stream to the last kernel's end; its
-        10th and 90th percentile; device_ms, the stream's time when the host has queued the call in advance (None for
-        calls of much host work: with a wait for the device inside, it holds part of the host's time; and for long
-        ones); host_ms, until the call returns; and the repeats.
+        call_ms: from an idle stream to the last kernel's end; its 10th and 90th percentile. device_ms: the stream's
+        time when the host has queued the call in advance; None for calls of much host work and for long ones. host_ms:
+        until the call returns, kernels perhaps still running. waits: whether the host waits for the device inside the
+        call, as a copy to the host makes it do; device_ms then holds part of the host's time. repeats: their number.
         """
-        self._once(call, prepare)  # may compile
-        host, total = self._once(call, prepare)
-        repeats = 1 if self.dry else max(1, min(REPEATS, int(min(longest, 0.3 * self.left()) / max(total, 1e-6))))
+        if not self.dry:
+            self._once(call)
+        host, total = self._once(call)
+        repeats = 1 if self.dry else int(max(1, min(REPEATS, min(longest, 0.3 * self.left()) / max(total, 1e-6))))
         self.require(1.5 * total)
-        times = sorted(self._timed(call, prepare, 0.0) for _ in range(repeats))
-        device = None
+        times = sorted(self._timed(call, 0.0) for _ in range(repeats))
+        device, waits = None, None
         if host < HOST_AHEAD and total < LONG_CALL:
-            device = statistics.median(self._timed(call, prepare, 1.5 * host + WAIT) for _ in range(repeats))
+            host = statistics.median(self._once(call)[0] for _ in range(min(5, repeats)))
+            device = statistics.median(self._timed(call, 1.5 * host + WAIT) for _ in range(repeats))
+            waits = None if self.dry else self._waits(call, 3 * host + 5e-3)
         return {
             "call_ms": statistics.median(times),
             "call_p10_ms": times[len(times) // 10],
             "call_p90_ms": times[-1 - len(times) // 10],
             "device_ms": device,
             "host_ms": 1e3 * host,
+            "waits": waits,
             "repeats": repeats,
+        }
+
+    def compare(self, default: Call, variant: Call, longest: float = LONGEST) -> dict[str, Any]:
+        """Two calls by turns, so that clocks and temperature are the same for both; `variant` / `default`.
+
+        Both have been called. Times are the stream's with the host ahead where that can be, else from an idle stream.
+        """
+        pairs = [self._once(call) for call in (default, variant)]
+        host, total = (max(column) for column in zip(*pairs, strict=True))
+        hold = 1.5 * host + WAIT if host < HOST_AHEAD and total < LONG_CALL else 0.0
+        rounds = 1 if self.dry else int(max(3, min(MOST_ROUNDS, longest / (2 * (total + hold)))))
+        self.require(1.5 * total)
+        times = [(self._timed(default, hold), self._timed(variant, hold)) for _ in range(rounds)]
+        ratios = sorted(second / max(first, 1e-9) for first, second in times)
+        return {
+            "default_ms": statistics.median(first for first, _ in times),
+            "variant_ms": statistics.median(second for _, second in times),
+            "ratio_median": statistics.median(ratios),
+            "ratio_p10": ratios[len(ratios) // 10],
+            "ratio_p90": ratios[-1 - len(ratios) // 10],
+            "host_ahead": hold > 0.0,
+            "rounds": rounds,
         }
 
     def kernels(self, call: Call, repeats: int = 5) -> dict[str, dict[str, Any]]:
@@ -127,10 +158,22 @@ class Clock:
         steps = 1 if self.dry else max(1, int(min(seconds, 1.0) * self._steps_a_second))
         self._wait((1,), (1,), (self._state, np.int32(steps)))
 
-    def _once(self, call: Call, prepare: Call | None) -> tuple[float, float]:
+    def _waits(self, call: Call, hold: float) -> bool:
+        """Whether `call` returns only after a stream that is busy for `hold` seconds is done with it."""
+        cupy.cuda.Device().synchronize()
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        start = time.perf_counter()
+        begin.record()
+        self._hold(hold)
+        end.record()
+        result = call()
+        host = time.perf_counter() - start
+        cupy.cuda.Device().synchronize()
+        del result
+        return host >= 0.9e-3 * float(cupy.cuda.get_elapsed_time(begin, end))
+
+    def _once(self, call: Call) -> tuple[float, float]:
         """Seconds until a call returns and until the device is done."""
-        if prepare is not None:
-            prepare()
         cupy.cuda.Device().synchronize()
         start = time.perf_counter()
         result = call()
@@ -139,10 +182,8 @@ class Clock:
         del result
         return host, time.perf_counter() - start
 
-    def _timed(self, call: Call, prepare: Call | None, hold: float) -> float:
+    def _timed(self, call: Call, hold: float) -> float:
         begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-        if prepare is not None:
-            prepare()
         cupy.cuda.Device().synchronize()
         if hold:
             self._hold(hold)

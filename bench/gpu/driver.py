@@ -1,6 +1,6 @@
 """Every door and kernel of the GPU backend, on small problems: the smoke test, and what compute-sanitizer watches.
 
-python bench/gpu/driver.py [--dry-run]
+python bench/gpu/driver.py [--no-pool] [--dry-run]
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import functools
 import math
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -23,16 +24,31 @@ def main() -> None:
         dry.install()
     import cupy
 
+    if "--no-pool" in sys.argv:
+        without_pool()
     from maskerade_fast.backends import gpu
     from maskerade_fast.backends.gpu import _loader
 
     doors, entered = noting(gpu)
     loaded = noting_kernels(_loader)
-    walk(doors)
+    for name, walk in WALKS.items():
+        print(name, flush=True)
+        walk(doors, finite)
     cupy.cuda.Device().synchronize()
     assert not (left_out := set(gpu.__all__) - entered), f"left out: {sorted(left_out)}"
     assert not (without := all_kernels(_loader.source_folder()) - loaded), f"kernels left out: {sorted(without)}"
     print("every door ran")
+
+
+def without_pool() -> None:
+    """An allocation of its own for each array from now on.
+
+    CuPy's pool hands out parts of large blocks: an overrun into the next array, or into what was freed, is then no
+    error to a memory checker. To be called before the first array is made: what the pool has stays its own.
+    """
+    import cupy
+
+    cupy.cuda.set_allocator(None)
 
 
 def noting(backend: ModuleType) -> tuple[SimpleNamespace, set[str]]:
@@ -71,16 +87,22 @@ def all_kernels(folder: Path) -> set[tuple[str, str]]:
     return {(path.stem, name) for path in folder.glob("*.cu") for name in entry.findall(path.read_text("utf-8"))}
 
 
-def walk(gpu: Any) -> None:
-    """Call all doors, in each form that launches other kernels, and see to it that the results are finite."""
+Finite = Callable[..., None]
+WAY: dict[str, Any] = {"per_axis": False, "jitter": 0.0, "max_bytes": None}
+
+
+def finite(*arrays: Any) -> None:
+    """See to it that all numbers are finite."""
+    import cupy
+
+    assert all(bool(cupy.isfinite(array).all()) for array in arrays)
+
+
+def distances(gpu: Any, finite: Finite) -> None:
+    """Distances and their gradients, the hyper-kernel and its products."""
     import cupy
 
     from gpu import problems
-    from maskerade_fast.backends.gpu._loader import device_limits
-    from maskerade_fast.backends.gpu.likelihood import regimes_of
-
-    def finite(*arrays: Any) -> None:
-        assert all(bool(cupy.isfinite(array).all()) for array in arrays)
 
     pairs = problems.pairs(40, 20, 5, 1)
     a, b = (gpu.prepare_atoms(*pairs.flat(side)) for side in (0, 1))
@@ -90,22 +112,41 @@ def walk(gpu: Any) -> None:
     finite(gpu.hyperkernel(a, b, **settings), gpu.covariance_from_distance(E, **settings))
     finite(gpu.hyperkernel_matvec(a, b, cupy.ones((20, 2)), **settings))
 
-    way = {"per_axis": False, "jitter": 0.0, "max_bytes": None}
+
+def likelihoods(gpu: Any, finite: Finite) -> None:
+    """One for each way of the likelihood, with its gradient."""
+    from gpu import problems
+    from maskerade_fast.backends.gpu._loader import device_limits
+    from maskerade_fast.backends.gpu.likelihood import regimes_of
+
     regimes = regimes_of(device_limits().shared_bytes, 1, True)
-    for n_points in (33, regimes.small + 1, regimes.panels + 1):  # one for each way of the likelihood
+    for n_points in (33, regimes.small + 1, regimes.panels + 1):
         problem = problems.regression(n_points, 2, 2)
-        *batch, X, y, noise = problem.door_arguments()
-        values, _, _, gradients = gpu.log_likelihood(*batch, X, y, noise, grad=True, **way)
+        values, _, _, gradients = gpu.log_likelihood(*problem.door_arguments(), grad=True, **WAY)
         finite(values, *gradients)
-    problem = problems.regression(33, 2, 2)
-    *batch, X, y, noise = problem.door_arguments()
+
+
+def processes(gpu: Any, finite: Finite) -> None:
+    """Gram matrices, factors, predictions at given mixtures."""
+    import cupy
+
+    from gpu import problems
+
+    *batch, X, y, noise = problems.regression(33, 2, 2).door_arguments()
     K = gpu.gram(*batch, X, None, noise, per_axis=False)
     finite(K, gpu.gram(*batch, X, X[:7], noise, per_axis=False), gpu.cholesky(K, 0.0)[0])
-    mean, variance, _, _ = gpu.predict_gp(*batch, X, y, noise, X[:7], full=True, **way)
-    finite(mean)
-    assert bool((variance > 0).all())
-    grid = cupy.linspace(0.0, 1.0, 33)[:, None]  # Toeplitz: no phase, for there is one axis
-    *batch, _, y, noise = problem.door_arguments()
+    mean, variance, _, _ = gpu.predict_gp(*batch, X, y, noise, X[:7], full=True, **WAY)
+    finite(mean, cupy.log(variance))  # positive
+
+
+def grids(gpu: Any, finite: Finite) -> None:
+    """Toeplitz matrices, without and with a trend; no phase, for there is one axis."""
+    import cupy
+
+    from gpu import problems
+
+    *batch, _, y, noise = problems.regression(33, 2, 2).door_arguments()
+    grid = cupy.linspace(0.0, 1.0, 33)[:, None]
     rest = {"jitter": 0.0, "max_bytes": None}
     line = cupy.concatenate([cupy.ones_like(grid), grid], axis=1)
     for V, V_new in ((None, None), (line, line[:7])):
@@ -116,6 +157,14 @@ def walk(gpu: Any) -> None:
         finite(values, *gradients, mean, variance)
     exact = gpu.toeplitz_predict_gp(*batch, grid, y, 1e-15 * noise, grid, full=False, **rest)[1]
     finite(exact)  # variances of 0 to rounding, whose bound is found by a kernel of its own
+
+
+def predictions(gpu: Any, finite: Finite) -> None:
+    """All of predictive mixtures, and joint densities in shared memory and beyond."""
+    import cupy
+
+    from gpu import problems
+    from maskerade_fast.backends.gpu._loader import device_limits
 
     mixture = problems.mixture(12, 5)
     weights, means, variances = mixture
@@ -131,6 +180,10 @@ def walk(gpu: Any) -> None:
     covariances = variances[:, :, None] * cupy.eye(n_points)
     _, mean_sum, log_densities, _ = gpu.joint_pair_moments(weights, means, covariances, means[0])
     finite(mean_sum, log_densities)
+
+
+WALKS = {each.__name__: each for each in (distances, likelihoods, processes, grids, predictions)}
+"""All doors, in each form that launches other kernels. Each walk calls its second argument with the results."""
 
 
 if __name__ == "__main__":

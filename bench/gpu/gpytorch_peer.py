@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +11,17 @@ from .problems import NOISE, Regression
 
 
 def available() -> bool:
-    """Both packages are installed and torch sees a card."""
-    if any(importlib.util.find_spec(name) is None for name in ("torch", "gpytorch")):
-        return False
-    import torch
-
-    return bool(torch.cuda.is_available())
+    """Both packages are installed; torch, which takes seconds to import, is not asked whether it sees the card."""
+    return all(importlib.util.find_spec(name) is not None for name in ("torch", "gpytorch"))
 
 
 def likelihood(problem: Regression, *, grad: bool) -> Callable[[], Any]:
+    """A call that has `call_of` made at its first use: torch takes seconds to import."""
+    made = functools.cache(lambda: call_of(problem, grad=grad))
+    return lambda: made()()
+
+
+def call_of(problem: Regression, *, grad: bool) -> Callable[[], Any]:
     """A call that gives the log-likelihoods (B,), and with `grad` has the gradients of their sum by backpropagation."""
     import cupy
     import gpytorch

@@ -1,4 +1,8 @@
-"""Random problems on the card, each with its host copy; the same for every run."""
+"""Random problems as a user's calls bring them to the backend: arrays on the card, offsets on the host.
+
+A `GMMBatch` keeps its offsets as NumPy's int64, whatever device it is on. CuPy's would have to be copied to the host
+inside every timed call. The same for every run.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +27,11 @@ class Pairs(NamedTuple):
     def flat(self, side: int) -> tuple[Any, Any, Any]:
         """Offsets, weights (J,) and points (J, 2 D) as `prepare_atoms` takes them."""
         count, n = self.weights[side].shape
-        offsets = cupy.arange(0, count * n + 1, n)
-        return offsets, self.weights[side].ravel(), self.points[side].reshape(count * n, -1)
+        return (
+            np.arange(0, count * n + 1, n, dtype=np.int64),
+            self.weights[side].ravel(),
+            self.points[side].reshape(count * n, -1),
+        )
 
 
 class Regression(NamedTuple):
@@ -37,10 +44,11 @@ class Regression(NamedTuple):
     y: Any
 
     def door_arguments(self) -> tuple[Any, ...]:
-        """offsets, weights, means, scales, X, y, noise."""
+        """offsets, weights, means, scales, X, y, noise, as `maskerade_fast.log_likelihood` passes them on."""
         count, q = self.w.shape
         flat = (self.w.ravel(), self.m.reshape(-1, 1), self.s.reshape(-1, 1))
-        return (cupy.arange(0, count * q + 1, q), *flat, self.x[:, None], self.y, cupy.full((1, 1), NOISE))
+        offsets = np.arange(0, count * q + 1, q, dtype=np.int64)
+        return (offsets, *flat, self.x[:, None], self.y, cupy.full((1, 1), NOISE))
 
 
 class Mixture(NamedTuple):

@@ -13,13 +13,16 @@ import threading
 from pathlib import Path
 from typing import Any
 
+KIND = "maskerade_fast gpu_check"
 FIGURES = re.compile(r"(_ms|_seconds|_per_second|_mhz)$|^(ratio|share)_")
 """Names of what a clock has had a part in."""
 
 COLUMNS = [
     ("case", "case"),
     ("device ms", "ours.device_ms"),
+    ("kernels ms", "ours.kernels_ms"),
     ("call ms", "ours.call_ms"),
+    ("host ms", "ours.host_ms"),
     ("plain CuPy ms", "plain_cupy.call_ms"),
     ("fused + cuSOLVER ms", "fused.call_ms"),
     ("GPyTorch ms", "gpytorch.call_ms"),
@@ -32,47 +35,127 @@ COLUMNS = [
 ]
 
 
+PARTS = ("compile", "ceilings", "smoke", "rows", "variants", "profile", "end_to_end", "tests", "sanitizer")
+"""Sections of the report, in the order in which they are measured."""
+MARK = "@@"  # begins a line of a child's output that is a result
+LOST = 3  # exit status of a child whose CUDA context is of no more use
+
+
 class Report:
-    """What is known so far, on disk at any time."""
+    """What is known so far, on disk at any time: by section, entries by name.
+
+    An entry that was measured in full has ``done``; `resume` keeps those of an earlier run.
+    """
 
     def __init__(self, folder: Path, header: dict[str, Any]) -> None:
         self.dry = bool(header["dry_run"])
-        self.content = {**header, "finished": "no", "smoke": {}, "rows": [], "questions": {}}
-        self.content |= {"question_seconds": {}, "tests": {}, "sanitizer": {}, "end_to_end": {}, "profile": {}}
-        self.content["failures"] = []
+        self.content = {
+            **header,
+            "finished": "no",
+            **{part: {} for part in PARTS},
+            "items": {},
+            "spent": {},
+            "failures": [],
+        }
         name = "dry-run" if self.dry else re.sub(r"[^a-z0-9]+", "-", header["card"]["name"].lower()).strip("-")
-        folder.mkdir(parents=True, exist_ok=True)
         self.json, self.markdown = folder / f"{name}.json", folder / f"{name}.md"
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.write()
 
-    def row(self, entry: dict[str, Any]) -> None:
-        """Add a row, or write it again with more in it."""
-        if entry not in self.content["rows"]:
-            self.content["rows"].append(entry)
-        self.write()
+    def resume(self, earlier: dict[str, Any]) -> None:
+        """Keep what an earlier run measured in full; what failed then, was cut or left out has yet to be done."""
+        with self._lock:
+            for part in PARTS:
+                found = earlier.get(part) or {}
+                entries = {entry["case"]: entry for entry in found} if isinstance(found, list) else found
+                self.content[part] = {name: e for name, e in entries.items() if isinstance(e, dict) and e.get("done")}
+            self.content["items"] = earlier.get("items", {})
+            runs = (
+                "started",
+                "commit",
+                "limit_s",
+                "parts",
+                "run_seconds",
+                "state_before",
+                "state_after",
+                "spent",
+                "failures",
+            )
+            own = {key: earlier[key] for key in runs if key in earlier}
+            self.content["earlier_runs"] = [*earlier.get("earlier_runs", []), own]
+            self.write()
 
-    def put(self, section: str, **entries: Any) -> None:
-        self.content[section].update(entries)
-        self.write()
+    def finished(self, part: str | None = None) -> set[str]:
+        """Names of the entries of a part, or of all, that were measured in full."""
+        parts = PARTS if part is None else (part,)
+        return {name for p in parts for name, entry in self.content[p].items() if entry.get("done")}
+
+    def all_finished(self, part: str) -> bool:
+        """Whether nothing of a part is left to do, as far as an earlier run listed its items."""
+        names = set(self.content["items"].get(part, []))
+        return bool(names) and names <= self.finished(part)
+
+    def list_items(self, part: str, names: list[str]) -> None:
+        """Note what a part means to measure, beside what is finished."""
+        with self._lock:
+            known = self.content["items"].get(part, [])
+            self.content["items"][part] = [*known, *(name for name in names if name not in known)]
+            self.write()
+
+    def put(self, section: str, /, **entries: Any) -> None:
+        """Write entries of a section, in place of those of the same name."""
+        with self._lock:
+            self.content[section].update(entries)
+            self.write()
+
+    def mark(self, section: str, name: str, **fields: Any) -> None:
+        """Add fields to an entry, which is made if need be."""
+        self.put(section, **{name: self.content[section].get(name, {}) | fields})
 
     def failure(self, where: str, error: BaseException | str) -> None:
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        self.content["failures"].append({"where": where, "error": text[:2000]})
         print(f"  FAILED {where}: {text.splitlines()[0][:200] if text else ''}", flush=True)
-        self.write()
+        with self._lock:
+            self.content["failures"].append({"where": where, "error": text[:2000]})
+            self.write()
 
     def finish(self, how: str) -> None:
-        self.content["finished"] = how
-        self.write()
+        with self._lock:
+            self.content["finished"] = how
+            self.write()
 
     def write(self) -> None:
         with self._lock:
             content = plain(self.content)
+            content["rows"] = [{"case": name, **entry} for name, entry in content["rows"].items()]
             if self.dry:
                 content = scrubbed(content)
+            self.json.parent.mkdir(parents=True, exist_ok=True)
             replace(self.json, json.dumps(content, indent=1, allow_nan=False) + "\n")
             replace(self.markdown, table(content))
+
+
+class Lines:
+    """The report of a child: a line of its output for each call, which `children.run_items` reads."""
+
+    def items(self, names: list[str]) -> None:
+        """All that this process means to measure, in order."""
+        self._say("items", names)
+
+    def begin(self, name: str) -> None:
+        self._say("begin", name)
+
+    def end(self) -> None:
+        self._say("end")
+
+    def put(self, name: str, entry: dict[str, Any]) -> None:
+        self._say("put", {name: entry})
+
+    def failure(self, where: str, error: str) -> None:
+        self._say("failure", where, error)
+
+    def _say(self, *record: Any) -> None:
+        print(MARK + json.dumps(plain(record), allow_nan=False), flush=True)
 
 
 def replace(path: Path, text: str) -> None:
@@ -95,6 +178,16 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int)) else str(value)
 
 
+def resumable(path: Path) -> dict[str, Any]:
+    """The results of an earlier run: `path`, or the only results of a run in this folder."""
+    found = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    contents = [json.loads(file.read_text(encoding="utf-8")) for file in found]
+    runs: list[dict[str, Any]] = [content for content in contents if content.get("kind") == KIND]
+    if len(runs) != 1:
+        raise ValueError(f"{path}: {len(runs)} results of gpu_check.py, expected one; name the file")
+    return runs[0]
+
+
 def scrubbed(value: Any, figure: bool = False) -> Any:
     """`value` with None for every number under a name of `FIGURES`."""
     if isinstance(value, dict):
@@ -115,15 +208,16 @@ def table(content: dict[str, Any]) -> str:
         + ", ".join(f"{k} {v}" for k, v in content["versions"].items() if v)
         + f". Finished: {content['finished']}.",
         "",
-        "Medians of warm calls by CUDA events. Device: the stream's time with the host ahead; call: from an idle "
-        "stream. Ratios are of calls. The floor is arithmetic, not a measurement.",
+        "Medians of warm calls by CUDA events. Device: the stream's time with the host ahead; kernels: the sum of our "
+        "kernels' times; call: from an idle stream; host: until the call returns. Ratios are of calls. The floor is "
+        "arithmetic, not a measurement.",
         "",
         "| " + " | ".join(title for title, _ in COLUMNS) + " |",
         "|" + "---|" * len(COLUMNS),
     ]
     for row in content["rows"]:
         lines.append("| " + " | ".join(cell(row, key) for _, key in COLUMNS) + " |")
-    for section in ("smoke", "questions", "tests", "sanitizer", "end_to_end", "profile"):
+    for section in (part for part in PARTS if part != "rows"):
         if content[section]:
             lines += ["", f"## {section.capitalize().replace('_', ' ')}", ""]
             lines += [f"* {name}: {json.dumps(value)}" for name, value in content[section].items()]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 
+from maskerade_fast.backends import gpu, is_cupy, to_host
 from maskerade_fast.backends.gpu.distances import in_precision, pairwise_distance, pairwise_distance_vjp, prepare_atoms
 from maskerade_fast.backends.gpu.gram import gram
 from maskerade_fast.backends.gpu.hyperkernel import hyperkernel_matvec
@@ -21,9 +25,10 @@ from . import baselines, gpytorch_peer, problems, reference
 from .card import Work, floor
 from .clock import Clock, OutOfTime
 from .counts import counts
-from .report import Report
+from .items import Item
 
-PEERS = 4.0  # seconds that the repeats of another's call may take
+PEERS = 1.5  # seconds that the repeats of another's call may take
+MOST_HASHED = 2**20  # numbers of one array
 LIKELIHOOD: dict[str, Any] = {"per_axis": False, "jitter": 0.0, "max_bytes": None}
 
 
@@ -43,7 +48,7 @@ class Case(NamedTuple):
     sizes: dict[str, int]
     make: Callable[..., Row]
     seconds: float
-    """What it takes on an H100 that has compiled nothing yet, and some more: a row that does not fit any more is left
+    """What it takes on an H100 whose kernels are compiled, and some more: a row that does not fit any more is left
     out, and the report says so."""
 
 
@@ -57,74 +62,77 @@ def all_cases(dry: bool) -> list[Case]:
         batches, h, points = {n_small: 1000, n_middle: 256, n_large: 100}, 300, 150
     huge = 20 if dry else 10_000
 
-    def likelihood_case(n: int, count: int, seconds: float) -> Case:
-        return Case(f"K2+K3 N={n}, B={count}", "K2 K3", {"N": n, "B": count, "Q": 3}, likelihood_row, seconds)
-
     def distance_case(count: int, axes: int, seconds: float) -> Case:
         return Case(f"K1 {count}x{count}, D={axes}", "K1", {"B": count, "n": 5, "D": axes}, distance_row, seconds)
 
-    gradient = {"N": n_small, "B": batches[n_small], "Q": 3}
+    small = {"N": n_small, "B": batches[n_small], "Q": 3}
     side = 20 if dry else 100_000
     return [
-        likelihood_case(n_small, batches[n_small], 9),
-        distance_case(many, 1, 3),
-        Case(f"K4 N={n_small}, B={batches[n_small]}", "K2 K3 K4", gradient, gradient_row, 10),
-        Case(f"K5 h={h}, n*={points}", "K5", {"h": h, "M": points}, moments_row, 5),
-        likelihood_case(n_middle, batches[n_middle], 5),
-        distance_case(many, 5, 3),
-        likelihood_case(n_large, batches[n_large], 12),
-        Case(f"K2 N={n_small}, B={batches[n_small]}", "K2", gradient, gram_row, 3),
-        Case(f"K1 gradient {many}x{many}, D=1", "K1", {"B": many, "n": 5, "D": 1}, distance_gradient_row, 3),
-        Case(f"K1 mixed {many}x{many}, D=1", "K1", {"B": many, "n": 5, "D": 1}, mixed_row, 3),
-        distance_case(huge, 1, 8),
-        distance_case(huge, 5, 12),
+        likelihood_case(n_small, batches[n_small], 5),
+        distance_case(many, 1, 2),
+        gradient_case(n_small, batches[n_small], 5),
+        Case(f"K5 h={h}, n*={points}", "K5", {"h": h, "M": points}, moments_row, 2),
+        likelihood_case(n_middle, batches[n_middle], 4),
+        gradient_case(n_middle, batches[n_middle], 8),
+        distance_case(many, 5, 2),
+        likelihood_case(n_large, batches[n_large], 10),
+        gradient_case(*((416, 1) if dry else (1000, 64)), 10),
+        Case(f"K2 N={n_small}, B={batches[n_small]}", "K2", small, gram_row, 2),
+        Case(f"K1 gradient {many}x{many}, D=1", "K1", {"B": many, "n": 5, "D": 1}, distance_gradient_row, 2),
+        Case(f"K1 mixed {many}x{many}, D=1", "K1", {"B": many, "n": 5, "D": 1}, mixed_row, 2),
+        distance_case(huge, 1, 5),
+        distance_case(huge, 5, 8),
         Case(
             f"K2+K3 Toeplitz N={n_large}, B={batches[n_large]}",
-            *("K2 K3", {"N": n_large, "B": batches[n_large], "Q": 3}, toeplitz_row, 8),
+            *("K2 K3", {"N": n_large, "B": batches[n_large], "Q": 3}, toeplitz_row, 6),
         ),
-        Case(f"K1 product {side}x{side}, D=1", "K1", {"B": side, "n": 5, "D": 1}, product_row, 25),
-        likelihood_case(*((170, 1, 1) if dry else (10_000, 4, 25))),
+        Case(f"K1 product {side}x{side}, D=1", "K1", {"B": side, "n": 5, "D": 1}, product_row, 15),
+        likelihood_case(*((170, 1) if dry else (10_000, 4)), 20),
     ]
 
 
-def measure_all(cases: list[Case], clock: Clock, report: Report, card: dict[str, Any]) -> None:
-    """Every row that the time is enough for."""
-    for case in cases:
-        print(case.name, flush=True)
-        start = time.monotonic()
-        entry: dict[str, Any] = {"case": case.name, "kernels": case.kernels, "sizes": case.sizes, "dtype": "float64"}
-        try:
-            clock.require(1.0 if clock.dry else case.seconds)
-            row = case.make(**case.sizes)
-            for _ in measured(row, entry, clock, card):
-                report.row(entry)
-            if not entry["within_tolerance"]:
-                report.failure(case.name, f"error {entry['error']:.3g}, tolerance {entry['tolerance']:.0e}")
-        except OutOfTime as stop:
-            entry["left_out"] = str(stop)
-            report.row(entry)
-        except Exception as error:  # one row's failure is not the others'
-            entry["failed"] = f"{type(error).__name__}: {error}"[:2000]
-            report.row(entry)
-            report.failure(case.name, error)
-        row = None
-        cupy.get_default_memory_pool().free_all_blocks()
-        entry["run_seconds"] = time.monotonic() - start
-        report.write()
+def likelihood_case(n: int, count: int, seconds: float) -> Case:
+    return Case(f"K2+K3 N={n}, B={count}", "K2 K3", {"N": n, "B": count, "Q": 3}, likelihood_row, seconds)
 
 
-def measured(row: Row, entry: dict[str, Any], clock: Clock, card: dict[str, Any]) -> Iterator[None]:
+def gradient_case(n: int, count: int, seconds: float) -> Case:
+    return Case(f"K4 N={n}, B={count}", "K2 K3 K4", {"N": n, "B": count, "Q": 3}, gradient_row, seconds)
+
+
+def items(clock: Clock, card: dict[str, Any]) -> list[Item]:
+    """Every row, to be measured."""
+    return [
+        Item(case.name, case.seconds, functools.partial(measured, case, clock, card)) for case in all_cases(clock.dry)
+    ]
+
+
+def call_once(row: Row) -> None:
+    """Our call, and the others' whose kernels CuPy compiles."""
+    row.ours()
+    for name, call in row.others.items():
+        if name != "gpytorch":
+            call()
+
+
+def measured(case: Case, clock: Clock, card: dict[str, Any], entry: dict[str, Any]) -> Iterator[None]:
     """Fill `entry`, with a pause after each part that is worth writing down."""
+    entry.update(kernels=case.kernels, sizes=case.sizes, dtype="float64")
+    row = case.make(**case.sizes)
     start = time.perf_counter()
-    result = row.ours()
+    with copies_counted() as copies:
+        result = row.ours()
     cupy.cuda.Device().synchronize()
     entry["first_call_seconds"] = time.perf_counter() - start  # compiles the kernels or finds them on disk
     entry["error"] = row.error(result)
+    entry["bits"] = digest(result)
     del result
     entry["tolerance"] = row.tolerance
     entry["within_tolerance"] = bool(entry["error"] <= row.tolerance)  # false for NaN
     yield
+    if not entry["within_tolerance"]:
+        raise ArithmeticError(f"error {entry['error']:.3g}, tolerance {row.tolerance:.0e}")
     ours = entry["ours"] = clock.measure(row.ours)
+    ours["copies_to_host"] = copies[0]
     if row.work is not None:
         estimate = floor(card, row.work)
         entry.update(estimate)
@@ -133,20 +141,56 @@ def measured(row: Row, entry: dict[str, Any], clock: Clock, card: dict[str, Any]
             entry["share_of_floor"] = estimate["floor_estimate_ms"] / busy
     yield
     ours["kernels"] = clock.kernels(row.ours)
+    ours["kernels_ms"] = sum(kernel["total_ms"] for kernel in ours["kernels"].values())
     yield
     for name, call in row.others.items():
         try:
-            clock.require(2.0)
+            clock.require(1.0)
             entry[name] = {"error": row.error(call())}
             entry[name].update(clock.measure(call, longest=PEERS))
             entry[f"ratio_{name}"] = entry[name]["call_ms"] / ours["call_ms"]
             if entry[name]["device_ms"] and ours["device_ms"]:
                 entry[f"ratio_device_{name}"] = entry[name]["device_ms"] / ours["device_ms"]
         except OutOfTime as stop:
-            entry[name] = {"left_out": str(stop)}
+            entry[name], entry["missing"] = {"left_out": str(stop)}, "others' times"
         except Exception as error:  # a peer that fails, for want of memory say, is a finding
             entry[name] = {"failed": f"{type(error).__name__}: {error}"[:500]}
         yield
+
+
+@contextmanager
+def copies_counted() -> Iterator[list[int]]:
+    """The list's entry counts the arrays that the backend copies to the host; each makes the host wait."""
+    count = [0]
+    modules = [module for name, module in sys.modules.items() if name.startswith(f"{gpu.__name__}.")]
+    places = [module for module in modules if hasattr(module, "to_host")]
+
+    def counted(array: Any) -> Any:
+        count[0] += is_cupy(array)
+        return to_host(array)
+
+    for module in places:
+        module.to_host = counted  # type: ignore[attr-defined]
+    try:
+        yield count
+    finally:
+        for module in places:
+            module.to_host = to_host  # type: ignore[attr-defined]
+
+
+def arrays_of(result: Any) -> list[Any]:
+    """All arrays of a call's result."""
+    if isinstance(result, (tuple, list)):
+        return [array for part in result for array in arrays_of(part)]
+    return [] if result is None else [result]
+
+
+def digest(result: Any) -> str:
+    """What tells the bits of a result from others: on another card they are to be the same. Of large ones a part."""
+    found = hashlib.sha256()
+    for array in arrays_of(result):
+        found.update(cupy.asnumpy(array.ravel()[:MOST_HASHED]).tobytes())
+    return found.hexdigest()[:16]
 
 
 # ---- what the rows are made of ----

@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-NOT_ON_CARDS = ("barriers", "card", "emulator", "fake_cupy", "gpu_check", "kernel_common", "kernel_sources")
+NOT_ON_CARDS = (
+    "barriers",
+    "card",
+    "emulator",
+    "fake_cupy",
+    "gpu_check",
+    "gpu_variants",
+    "kernel_common",
+    "kernel_sources",
+)
 """Names of test files (tests/test_<name>.py) with nothing that a card could run."""
 
 

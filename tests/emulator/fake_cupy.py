@@ -193,6 +193,7 @@ _cuda = _module(
     is_available=lambda: bool(state.devices),
     memory=_module("cupy.cuda.memory", OutOfMemoryError=OutOfMemoryError),
     runtime=_runtime,
+    set_allocator=lambda allocator=None: setattr(state, "pooled", allocator is not None),
 )
 cupy: Any = _module(
     "cupy",

@@ -40,6 +40,8 @@ class State:
     """Files of the recorded launches by (code, macros, capability)."""
     errors: str = "ignore"
     """cupyx.errstate's linalg."""
+    pooled: bool = True
+    """Whether new arrays come from the memory pool: cupy.cuda.set_allocator."""
     synchronised: int = 0
     """How often anyone waited for the device."""
 
@@ -76,7 +78,7 @@ class MemoryPool:
 
     def _own(self, array: np.ndarray[Any, Any]) -> None:
         """Count an array that is no view of another one."""
-        if id(array) in self._roots:
+        if id(array) in self._roots or not state.pooled:
             return
         size = -(-array.nbytes // 512) * 512
         if self._limit and self._used + size > self._limit:
