@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / "build" / "emulator"
 
 FLAGS = ["-std=c++20", "-O1", "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-fvisibility=hidden"]
+FLAGS += ["-fwrapv"]  # a 32-bit product that overflows does so, as on a card
 FLAGS += ["-U_FORTIFY_SOURCE"]  # its longjmp refuses to leave a fiber
 MODES = {
     "plain": ["-fPIC", "-fno-gnu-unique", "-DEMU_LIBRARY=1"],
