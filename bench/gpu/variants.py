@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from maskerade_fast.backends.gpu import _loader, likelihood
 
+from . import ideas
 from .rows import Case, all_cases, gradient_case, likelihood_case
 
 BACKEND = "maskerade_fast.backends.gpu"
@@ -116,6 +117,10 @@ PANELS = {"likelihood.LARGEST_PANEL": 704, "likelihood.LARGEST_PANEL_GRADIENT": 
 BLOCKED = {"likelihood.LARGEST_PANEL": 0, "likelihood.LARGEST_PANEL_GRADIENT": 0}
 
 VARIANTS = [
+    *(Variant("coefficients in constant memory", case, texts=ideas.CONSTANT_MEMORY) for case in (SMALL, GRAM)),
+    Variant("interior tiles without branches", SMALL, texts=ideas.INTERIOR_TILES),
+    Variant("columns through shared memory", SMALL, texts=ideas.SHARED_COLUMNS),
+    *(Variant("all three ideas", case, texts=ideas.ALL) for case in (SMALL, SMALL_GRADIENT, MIDDLE)),
     Variant("MF_BLOCK 128", SMALL, {"likelihood.small_block": lambda n, grad, threads: 128}),
     Variant("MF_BLOCK 512", SMALL, {"likelihood.small_block": lambda n, grad, threads: 512}),
     Variant("TILE_BLOCKS 2", GRAM, texts=[("gram.cu", "TILE_BLOCKS = 3;", "TILE_BLOCKS = 2;")]),
