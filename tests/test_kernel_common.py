@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -128,3 +129,34 @@ def test_functions_that_the_emulator_adds(kernels: Any) -> None:
     np.testing.assert_allclose(root, 1.0 / np.sqrt(x * x + 1.0), rtol=1e-15)
     assert np.isnan(nan).all()
     assert (inf == math.inf).all()
+
+
+DECAY = r"""
+#line 1 "decay_test.cu"
+extern "C" __global__ void __launch_bounds__(32) decay_f64(const double* x, double* out, int n) {
+    for (int k = threadIdx.x; k < n; k += 32) {
+        out[k] = decay(x[k]);
+    }
+}
+"""
+
+
+def test_exponentials_without_a_branch(emulated: Any, rng: np.random.Generator) -> None:
+    """Within 2^-52 of e^x by 40 digits, 1 at 0, 0 from below -708 on, NaN for NaN."""
+    import cupy
+
+    from maskerade_fast.backends.gpu import _loader
+
+    code = _loader.expand(_loader.source_folder() / "gram.cuh") + DECAY
+    kernel = cupy.RawModule(code=code, options=("-std=c++17",)).get_function("decay_f64")
+    edges = [0.0, -1e-300, -1e-17, -0.5 * np.log(2.0), -707.9, -708.0, np.nextafter(-708.0, -709.0), -1e300, -np.inf]
+    x = np.concatenate([-np.exp(rng.uniform(-30.0, np.log(708.0), 4000)), edges, [np.nan]])
+    out = cupy.empty(len(x))
+    kernel((1,), (32,), (cupy.asarray(x), out, np.int32(len(x))))
+    found = out.get()
+    with localcontext(Context(prec=40, Emin=-10_000)):
+        exact = [Decimal(float(v)).exp() for v in x[:-4]]
+        errors = [abs(Decimal(float(f)) / e - 1) for f, e in zip(found[:-4], exact, strict=True)]
+    assert max(errors) <= Decimal(2) ** -52
+    assert found[len(x) - len(edges) - 1] == 1.0
+    np.testing.assert_array_equal(found[-4:], [0.0, 0.0, 0.0, np.nan])

@@ -34,7 +34,7 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
         "cholesky": ("gpu_regimes", "gpu_likelihood", "gpu_gp"),
         "common": ("kernel_common", "gpu_gram", "gpu_prediction", "gpu_regimes"),
         "elimination": ("gpu_regimes", "gpu_likelihood"),
-        "gram": ("gpu_gram", "gpu_regimes", "gpu_likelihood"),
+        "gram": ("kernel_common", "gpu_gram", "gpu_regimes", "gpu_likelihood"),
         "joint": ("gpu_prediction", "prediction"),
         "likelihood": ("gpu_regimes", "gpu_likelihood"),
         "products": ("gpu_regimes", "gpu_gp"),
