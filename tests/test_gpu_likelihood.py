@@ -321,9 +321,9 @@ def test_memory_without_a_bound(door: ModuleType, emulated: Any, rng: np.random.
 def test_regimes_of_cards(door: ModuleType) -> None:
     """Shared memory of an H100, an A100, an RTX and a T4: points of a matrix and of a panel, tiles of a panel."""
     kilobytes = (227, 163, 99, 64)
-    limits = [door.regimes_of(k * 1024, 1, False)[:3] for k in kilobytes]
+    limits = [door.regimes_of(k * 1024, False)[:3] for k in kilobytes]
     assert limits == [(224, 320, 109), (192, 320, 77), (144, 320, 45), (112, 320, 27)]
-    limits = [door.regimes_of(k * 1024, 1, True)[:3] for k in kilobytes]
+    limits = [door.regimes_of(k * 1024, True)[:3] for k in kilobytes]
     assert limits == [(224, 704, 103), (176, 704, 71), (144, 640, 40), (112, 400, 25)]
 
 
@@ -340,7 +340,7 @@ def test_threads_share_out_an_sm(door: ModuleType, emulated: Any) -> None:
 def test_the_door_goes_by_the_card(door: ModuleType, emulated: Any, rng: np.random.Generator, grad: bool) -> None:
     """Both sides of each limit of a T4, the card with the least shared memory."""
     emulated.state.devices[0].shared_bytes = 64 * 1024
-    limits = door.regimes_of(64 * 1024, 1, grad)
+    limits = door.regimes_of(64 * 1024, grad)
     assert 0 < limits.small < limits.panels <= 400
     for n_points, name in [
         (limits.small, "likelihood_shared_f64"),

@@ -119,7 +119,7 @@ def likelihoods(gpu: Any, finite: Finite) -> None:
     from maskerade_fast.backends.gpu._loader import device_limits
     from maskerade_fast.backends.gpu.likelihood import regimes_of
 
-    regimes = regimes_of(device_limits().shared_bytes, 1, True)
+    regimes = regimes_of(device_limits().shared_bytes, True)
     for n_points in (33, regimes.small + 1, regimes.panels + 1):
         problem = problems.regression(n_points, 2, 2)
         values, _, _, gradients = gpu.log_likelihood(*problem.door_arguments(), grad=True, **WAY)

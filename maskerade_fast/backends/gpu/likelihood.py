@@ -144,7 +144,7 @@ def log_likelihood(
         If one matrix needs more than `max_bytes`.
     """
     with device_of(weights, means, scales, X, y):
-        limits = regimes_of(device_limits().shared_bytes, X.shape[1], grad)
+        limits = regimes_of(device_limits().shared_bytes, grad)
         return likelihoods(
             *(offsets, weights, means, scales, X, y, noise),
             basis=basis,
@@ -227,7 +227,7 @@ def small_bytes(n_points: int, grad: bool) -> int:
     return fused_bytes(n_points, lower_tiles(n_points), grad)
 
 
-def regimes_of(shared_bytes: int, n_dims: int, grad: bool) -> Regimes:
+def regimes_of(shared_bytes: int, grad: bool) -> Regimes:
     """The regimes of a card whose blocks may have `shared_bytes`."""
     dynamic = shared_bytes - STATIC_BYTES
     small = max(n for n in range(0, 1024, TILE) if small_bytes(n, grad) <= dynamic)
