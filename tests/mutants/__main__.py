@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import queue
+import signal
 import sys
 import tempfile
 import threading
@@ -35,6 +37,8 @@ QUICK_LEAST = 24  # faults of a quick run, fewer of which say that the file is o
 
 def main() -> int:
     options = arguments()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     if options.quick:
         return quick(options.jobs)
     kept = record.read()
@@ -60,6 +64,13 @@ def main() -> int:
         print(record.described(place, kept.get(drawing.key(place))))
     print(f"{len(drawn)} faults, {len(open_ones)} without a test or an argument")
     return int(bool(open_ones))
+
+
+def stop(number: int, frame: Any) -> None:
+    """End the tests that run, which know nothing of a signal to this process; what is recorded stays."""
+    for process in list(trials.RUNNING):
+        trials.with_all_children(process)
+    os._exit(128 + number)
 
 
 def work(places: list[Place], kept: dict[str, Any], options: argparse.Namespace, end: float) -> None:

@@ -80,6 +80,10 @@ OF_THE_GPU = ("test_gpu_", "test_devices", "test_kernel_", "test_barriers", "tes
 """Beginnings of the files that come next for a fault of that backend, in this order."""
 
 
+RUNNING: set[subprocess.Popen[Any]] = set()
+"""Runs of tests that have not ended, for whoever ends this process."""
+
+
 class Outcome(NamedTuple):
     """What a run of tests said of a fault."""
 
@@ -163,10 +167,12 @@ class Workplace:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         ) as process:
+            RUNNING.add(process)
             try:
                 code = self.end_of(process)
             finally:
                 with_all_children(process)
+                RUNNING.discard(process)
         seconds = round(time.monotonic() - start, 1)
         entries = [json.loads(line) for line in self.outcomes.read_text(encoding="utf-8").splitlines()]
         failed = next((entry for entry in entries if "failed" in entry), None)
