@@ -299,7 +299,7 @@ def pair_moments_finish_f64(of: Arrays) -> Any:
     return "prediction", "pair_moments_finish_f64", {}, -(-of.count // 8), 256, 0, args, [a[-1:] for a in out]
 
 
-@case(4)
+@case(3)
 def pair_cdf_f64(of: Arrays) -> Any:
     """The fifth row of values, of the last point."""
     out = of.columns(np.zeros(5))
@@ -307,7 +307,7 @@ def pair_cdf_f64(of: Arrays) -> Any:
     return "prediction", "pair_cdf_f64", {}, 2 * of.count, 256, 0, args, [out[4, -1:]]
 
 
-@case(4)
+@case(3)
 def pair_quantiles_f64(of: Arrays) -> Any:
     out = of.columns(np.zeros(5))
     moments = (of.last(4.0), of.last(0.1), of.last(1.5))
