@@ -47,13 +47,14 @@ def gram(door: ModuleType, batch: Batch, X: Any, Y: Any = None, noise: Any = 0.0
 
 
 @pytest.mark.parametrize("phase", ["joint", "per_axis"])
-@pytest.mark.parametrize("scale", [1.0, 1e6])
-def test_phases_keep_the_digits_of_their_differences(door: ModuleType, phase: str, scale: float) -> None:
+@pytest.mark.parametrize(("scale", "first"), [(1.0, 0.1), (1e6, 0.1), (1e6, 1.2345678e-9)])
+def test_phases_keep_the_digits_of_their_differences(door: ModuleType, phase: str, scale: float, first: float) -> None:
     """Differences of the points that float64 does not hold, times thousands of turns: against fractions.
 
-    What a difference is rounded by would move the cosine by 3e-10 to 3e-4.
+    What a difference is rounded by would move the cosine by 3e-10 to 3e-4. It has 12 bits for a first point of 0.1,
+    and 38 for one of 1e-9.
     """
-    X, m = np.array([[0.1], [1000.3], [977.7]]), 4700.37 * scale
+    X, m = np.array([[first], [1000.3], [977.7]]), 4700.37 * scale
     K = gram(door, [(np.ones(1), np.array([[m]]), np.zeros((1, 1)))], X, phase=phase)[0]
     turns = [[Fraction(m) * (Fraction(a) - Fraction(b)) for b in X[:, 0]] for a in X[:, 0]]
     expected = [[np.cos(2.0 * np.pi * float(t - round(t))) for t in row] for row in turns]
