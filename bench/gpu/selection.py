@@ -7,11 +7,15 @@ what it knew.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import Any
 
 import pytest
+
+with contextlib.suppress(ImportError):
+    import cupy  # noqa: F401  what it warns of, a library that is missing say, would be an error in the first test
 
 NOT_ON_CARDS = (
     "barriers",
