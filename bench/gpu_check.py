@@ -108,6 +108,7 @@ def run(options: argparse.Namespace, start: float) -> int:
         "dry_run": options.dry_run,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": options.commit or commit(),
+        "sources": card.sources(),
         "limit_s": options.seconds,
         "parts": options.only,
         "card": described,
@@ -189,11 +190,11 @@ def cut(report: Any, why: str) -> None:
     from gpu.report import say
 
     try:
-        children.kill_all()
-        report.finish(f"no: {why}")
+        report.finish(f"no: {why}", last=True)
         say(f"{why}; {report.json}")
+        children.kill_all()
     finally:
-        os._exit(1)  # children's guard ends what another thread may have begun
+        os._exit(1)
 
 
 def arguments() -> argparse.Namespace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -174,6 +175,22 @@ def alive(number: int) -> bool:
         return False
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_check_that_is_ended_leaves_whole_results(tmp_path: Path, name: str) -> None:
+    """It says so in them, whether or not somebody still reads what it prints."""
+    command = [sys.executable, str(BENCH / "gpu_check.py"), "--dry-run", "--only", "smoke", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}) as check:
+        assert check.stdout is not None
+        assert any(line.startswith("== smoke") for line in check.stdout)
+        check.stdout.close()
+        check.send_signal(getattr(signal, name))
+        assert check.wait(60) == 1
+    assert json.loads((tmp_path / "dry-run.json").read_text())["finished"] == "no: cut off from outside"
+    assert {path.name for path in tmp_path.iterdir()} == {"dry-run.json", "dry-run.md"}
+
+
 @pytest.mark.usefixtures("bench")
 def test_report_is_whole_after_every_figure(tmp_path: Path) -> None:
     """A card's figures stay, NaN does not pass for a number, and each write leaves a readable file alone."""
@@ -285,6 +302,32 @@ def test_timetable(asked: list[str], seconds: float, expected: dict[str, float])
     for part, limit in expected.items():
         assert timetable.limit(part) == pytest.approx(limit, abs=1.0)
     assert gpu_check.Timetable(asked, None, time.monotonic()).limit(asked[0]) is None
+
+
+@pytest.mark.usefixtures("bench")
+@pytest.mark.parametrize("version", ["13.6.0", "14.2.0"])
+def test_peers_by_either_cupy(emulated: Any, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """Before CuPy 14 its triangular solves refuse a batch, and say that they expect a square matrix."""
+    elementwise = importlib.import_module("gpu.dry").ElementwiseKernel
+    monkeypatch.setitem(vars(emulated.cupy), "ElementwiseKernel", elementwise)
+    baselines, problems, reference = (
+        importlib.import_module(f"gpu.{n}") for n in ("baselines", "problems", "reference")
+    )
+    problem = problems.regression(20, 3, 2)
+    solve, shapes = baselines.solve_triangular, []
+
+    def of_this_version(a: Any, b: Any, **options: Any) -> Any:
+        if a.ndim > 2 and version.startswith("13."):
+            raise ValueError("expected square matrix")
+        shapes.append(a.shape)
+        return solve(a, b, **options)
+
+    monkeypatch.setattr(emulated.cupy, "__version__", version)
+    monkeypatch.setattr(baselines, "solve_triangular", of_this_version)
+    terms = [reference.likelihood_terms(problem, b) for b in range(3)]
+    assert reference.likelihood_error(baselines.plain_likelihood(problem), terms) < 1e-12
+    assert reference.likelihood_gradient_error(problem, baselines.plain_gradient(problem), 3) < 1e-9
+    assert shapes == ([(20, 20)] * 6 if version.startswith("13.") else [(3, 20, 20)] * 2)
 
 
 @pytest.mark.usefixtures("bench", "emulated")

@@ -79,6 +79,7 @@ class Report:
             runs = (
                 "started",
                 "commit",
+                "sources",
                 "limit_s",
                 "parts",
                 "run_seconds",
@@ -125,10 +126,15 @@ class Report:
             self.content["failures"].append({"where": where, "error": text[:2000]})
             self.write()
 
-    def finish(self, how: str) -> None:
-        with self._lock:
+    def finish(self, how: str, *, last: bool = False) -> None:
+        """Say how the run ended; nothing is written after the `last` word, whatever another thread still does."""
+        self._lock.acquire()
+        try:
             self.content["finished"] = how
             self.write()
+        finally:
+            if not last:
+                self._lock.release()
 
     def write(self) -> None:
         with self._lock:
