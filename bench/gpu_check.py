@@ -5,7 +5,7 @@
     python bench/gpu_check.py --only rows,variants                   some parts
     python bench/gpu_check.py --dry-run          on the emulator, no card needed: shows that the script runs
 
-Needs numpy, scipy, cupy, numba and pytest. Writes <card>.json and <card>.md into --out after every figure: a
+Needs what the package needs, cupy and pytest. Writes <card>.json and <card>.md into --out after every figure: a
 run that is cut off leaves what it had. bench/README.md says what the figures are. Exit status 1 if anything failed.
 """
 

@@ -234,6 +234,7 @@ def test_a_second_run_keeps_what_the_first_finished(tmp_path: Path) -> None:
     assert [row["case"] for row in content["rows"]] == ["a", "b", "c"]
     assert content["failures"] == []
     assert content["earlier_runs"][0]["failures"] == [{"where": "b", "error": "no"}]
+    assert content["earlier_runs"][0]["unfinished"]["rows"]["b"] == {"case": "b", "failed": "no"}
     (tmp_path / "another.json").write_text((tmp_path / "a.json").read_text())
     with pytest.raises(ValueError, match=r"2 results of A, but of B, expected one"):
         report.resumable(tmp_path, "A")
@@ -328,6 +329,34 @@ def test_peers_by_either_cupy(emulated: Any, monkeypatch: pytest.MonkeyPatch, ve
     assert reference.likelihood_error(baselines.plain_likelihood(problem), terms) < 1e-12
     assert reference.likelihood_gradient_error(problem, baselines.plain_gradient(problem), 3) < 1e-9
     assert shapes == ([(20, 20)] * 6 if version.startswith("13.") else [(3, 20, 20)] * 2)
+
+
+@pytest.mark.usefixtures("bench")
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ("profile", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU counters"),
+        ("profile", "==ERROR== Failed to initialize the profiler: LibraryNotLoaded"),
+        ("sanitizer", "========= Error: Device not supported. Please refer to the documentation"),
+        ("sanitizer", "========= ERROR SUMMARY: 1 error"),
+    ],
+    ids=["no counters", "no profiler", "no sanitizer", "an error that was found"],
+)
+def test_a_machine_may_refuse_a_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, says: str) -> None:
+    """That is no fault of what is checked, and asked once."""
+    checks, report = (importlib.import_module(f"gpu.{name}") for name in ("checks", "report"))
+    tool = tmp_path / "tool"
+    tool.write_text(f"#!/bin/sh\necho '{says}'\nexit 9\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(checks.shutil, "which", lambda name: str(tool))
+    written = report.Report(tmp_path, {"dry_run": False, "card": {"name": "A"}, "commit": "0", "versions": {}})
+    getattr(checks, f"run_{part}")(written, 100.0)
+    entries = list(written.content[part].values())
+    if "SUMMARY" in says:
+        assert len(entries) == len(written.content["failures"]) == 4
+    else:
+        assert [entry["left_out"] for entry in entries] == [says.strip("= ")]
+        assert written.content["failures"] == []
 
 
 @pytest.mark.usefixtures("bench", "emulated")

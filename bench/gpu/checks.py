@@ -43,6 +43,8 @@ WARM_UP = "import maskerade_fast; maskerade_fast.warm_up()"
 WARM_UP_LIMIT = 300.0
 ONE_LIMIT = 30.0  # seconds of one whole run, or of one row under the profiler
 MOST_LAUNCHES = 4  # profiled in one row
+REFUSED = ("ERR_NVGPUCTRPERM", "Failed to initialize the profiler", "Device not supported")
+"""What ncu and compute-sanitizer say on machines that do not let them at the card, whatever the program."""
 
 
 class Limit:
@@ -143,6 +145,9 @@ def run_sanitizer(report: Report, limit: float | None) -> None:
         seconds, code, output = timed_run(sanitizer_command(tool, name), rest)
         summed = [line.strip("= ") for line in output.splitlines() if "SUMMARY" in line]
         entry = description(code, seconds, rest) | {"last_line": last_line(output), "summary": summed[-1:]}
+        if code and (why := refused(output)):
+            report.put("sanitizer", **{name: {"left_out": why}})
+            break
         report.put("sanitizer", **{name: entry})
         if code not in (0, None):
             report.failure(name, output[-3000:])
@@ -232,14 +237,20 @@ def run_profile(report: Report, limit: float | None) -> None:
         rest = time_left.left(ONE_LIMIT)
         command = [*program, "--dry-run"] if tool is None else [*ncu_command(tool, kernels), *program]
         seconds, code, output = timed_run(command, rest)
+        if code and (why := refused(output)):
+            report.put("profile", **{name: {"left_out": why}})
+            break
         report.put("profile", **{name: description(code, seconds, rest) | {"kernels": kernels}})
         if code not in (0, None):
             report.failure(f"profile of {name}", output[-1500:])
         elif tool is not None:
             with text.open("a", encoding="utf-8") as file:
                 file.write(f"##### {name}\n{output}\n")
-        if "ERR_NVGPUCTRPERM" in output or "Failed to initialize the profiler" in output:
-            break  # the machine does not allow it, whatever the kernel
+
+
+def refused(output: str) -> str | None:
+    """The line by which a tool says that the machine does not allow it."""
+    return next((line.strip("= ") for line in output.splitlines() if any(text in line for text in REFUSED)), None)
 
 
 def ncu_command(tool: str, kernels: str) -> list[str]:

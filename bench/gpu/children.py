@@ -33,7 +33,8 @@ _running: set[subprocess.Popen[str]] = set()
 def guarded(process: subprocess.Popen[str]) -> Iterator[None]:
     """Let the session of `process` end with this process at the latest."""
     command = ["sh", "-c", GUARD, "guard", str(process.pid)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True) as guard:
+    silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True, **silent) as guard:
         try:
             yield
         finally:

@@ -69,17 +69,22 @@ class Report:
         self.write()
 
     def resume(self, earlier: dict[str, Any]) -> None:
-        """Keep what an earlier run measured in full; what failed then, was cut or left out has yet to be done."""
+        """Keep what an earlier run measured in full; what failed then, was cut or left out has yet to be done, and
+        what was known of it stays with that run."""
+        unfinished: dict[str, Any] = {}
         with self._lock:
             for part in PARTS:
                 found = earlier.get(part) or {}
                 entries = {entry["case"]: entry for entry in found} if isinstance(found, list) else found
                 self.content[part] = {name: e for name, e in entries.items() if isinstance(e, dict) and e.get("done")}
+                rest = {name: e for name, e in entries.items() if name not in self.content[part]}
+                unfinished |= {part: rest} if rest else {}
             self.content["items"] = earlier.get("items", {})
             runs = (
                 "started",
                 "commit",
                 "sources",
+                "versions",
                 "limit_s",
                 "parts",
                 "run_seconds",
@@ -88,7 +93,7 @@ class Report:
                 "spent",
                 "failures",
             )
-            own = {key: earlier[key] for key in runs if key in earlier}
+            own = {key: earlier[key] for key in runs if key in earlier} | {"unfinished": unfinished}
             self.content["earlier_runs"] = [*earlier.get("earlier_runs", []), own]
             self.write()
 
