@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    if report.failed:
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:  # of all workers alike, written down once
         _write({"test": report.nodeid, "outcome": "error", "why": str(report.longrepr)[-400:]})
 
 
