@@ -5,7 +5,7 @@
     python bench/gpu_check.py --only rows,variants                   some parts
     python bench/gpu_check.py --dry-run          on the emulator, no card needed: shows that the script runs
 
-Needs numpy, scipy, cupy, numba and pytest. Writes <card>.json and <card>.md into --out after every figure: a
+Needs what the package needs, cupy and pytest. Writes <card>.json and <card>.md into --out after every figure: a
 run that is cut off leaves what it had. bench/README.md says what the figures are. Exit status 1 if anything failed.
 """
 
@@ -64,6 +64,7 @@ class Timetable:
 def main() -> int:
     options = arguments()
     start = time.monotonic()
+    keep_compiled()
     with tempfile.TemporaryDirectory() as cache:
         if options.dry_run:
             os.environ["CUPY_CACHE_DIR"] = cache  # the stand-in's, which begins empty
@@ -73,10 +74,31 @@ def main() -> int:
         return run(options, start)
 
 
+def keep_compiled() -> None:
+    """Have folders for compiled code, where the usual ones cannot be written: CuPy would not even be imported."""
+    home = Path(os.path.expanduser("~"))
+    tree = BENCH.parent / "maskerade_fast"
+    usual = {"CUPY_CACHE_DIR": [home / ".cupy" / "kernel_cache"], "NUMBA_CACHE_DIR": [tree, home / ".cache" / "numba"]}
+    for name, folders in usual.items():
+        if not os.environ.get(name) and not any(map(can_write, folders)):
+            folder = Path(tempfile.gettempdir(), f"maskerade_fast-gpu_check-{name.lower()}")
+            folder.mkdir(exist_ok=True)  # a second run finds what is there
+            os.environ[name] = str(folder)
+
+
+def can_write(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
 def run(options: argparse.Namespace, start: float) -> int:
     from conftest import commit
     from gpu import card, children
-    from gpu.report import KIND, Report, resumable
+    from gpu.report import KIND, Report, resumable, say
 
     described = card.describe()
     if options.dry_run:
@@ -86,6 +108,7 @@ def run(options: argparse.Namespace, start: float) -> int:
         "dry_run": options.dry_run,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": options.commit or commit(),
+        "sources": card.sources(),
         "limit_s": options.seconds,
         "parts": options.only,
         "card": described,
@@ -93,52 +116,56 @@ def run(options: argparse.Namespace, start: float) -> int:
         "versions": card.versions() | {"cupy_module": sys.modules["cupy"].__version__},
     }
     try:
-        earlier = None if options.rest is None else resumable(options.rest)  # before the report writes over it
+        earlier = None if options.rest is None else resumable(options.rest, described["name"])
     except (OSError, ValueError) as error:
         sys.exit(f"--rest: {error}")
-    if earlier is not None and earlier["card"]["name"] != described["name"]:
-        sys.exit(f"--rest: results of {earlier['card']['name']}, but this is {described['name']}; measure it anew")
-    report = Report(options.out, header)
-    if earlier is not None:
-        report.resume(earlier)
-    print(f"{described['name']}: writing {report.json}", flush=True)
-    signal.signal(signal.SIGTERM, lambda *_: cut(report, "cut off from outside"))
+    report = Report(options.out, header, earlier)
+    say(f"{described['name']}: writing {report.json}")
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda *_: cut(report, "cut off from outside"))
     watchdog = threading.Timer(options.seconds - GRACE, cut, [report, "cut off at the time limit"])
     watchdog.daemon = True
     if not options.dry_run:
         watchdog.start()
-    parts = [part for part in options.only if not report.all_finished(part) and not compiled_before(part, report)]
+    parts = left(options.only, report)
     run_parts(parts, Timetable(parts, None if options.dry_run else options.seconds, start), report)
     watchdog.cancel()
     children.kill_all()
     report.content["state_after"] = card.state()
     report.content["run_seconds"] = time.monotonic() - start
-    left = report.content.get("not_begun")
-    report.finish("yes" if not left else f"no: the time was up before {', '.join(left)}")
-    print(f"{len(report.content['failures'])} failures; {report.markdown}", flush=True)
+    not_begun = report.content.get("not_begun")
+    report.finish("yes" if not not_begun else f"no: the time was up before {', '.join(not_begun)}")
+    say(f"{len(report.content['failures'])} failures; {report.markdown}")
     return 1 if report.content["failures"] else 0
 
 
-def compiled_before(part: str, report: Any) -> bool:
+def left(parts: list[str], report: Any) -> list[str]:
+    """Those of `parts` that an earlier run has not finished; kernels that this machine lacks are compiled again."""
+    return [part for part in parts if not (compiled_before(report) if part == "compile" else report.all_finished(part))]
+
+
+def compiled_before(report: Any) -> bool:
     """Whether an earlier run has compiled all kernels, and this machine still has them."""
     from gpu import card
 
     kernels = report.content["compile"].get("kernels", {})
-    return part == "compile" and 0 < kernels.get("in_cache_after", 0) <= card.cached()
+    return 0 < kernels.get("in_cache_after", 0) <= card.cached()
 
 
 def run_parts(parts: list[str], timetable: Timetable, report: Any) -> None:
     """Parts in the timetable's order; those after `compile` find their kernels compiled."""
     from gpu import card, checks
+    from gpu.report import say
 
-    if "end_to_end" in parts and not report.dry:
+    if not report.dry and {"end_to_end", "tests"} & set(parts):
         checks.begin_warm_up()
     for part in parts:
         limit = timetable.limit(part)
         if limit is not None and limit < LEAST:
             report.content["not_begun"] = [*report.content.get("not_begun", []), part]
             continue
-        print(f"== {part}, {'no limit' if limit is None else f'{limit:.0f} s'}", flush=True)
+        say(f"== {part}, {'no limit' if limit is None else f'{limit:.0f} s'}")
         before, start = card.cached(), time.monotonic()
         run_part(part, limit, report)
         spent = {"part_seconds": time.monotonic() - start, "compiled": card.cached() - before}
@@ -151,19 +178,23 @@ def run_part(part: str, limit: float | None, report: Any) -> None:
     if hasattr(checks, f"run_{part}"):
         getattr(checks, f"run_{part}")(report, limit)
     else:
-        finished = report.finished(part) if part != "compile" else set()
+        finished = report.finished(part)
+        if part == "compile":  # all of it, whatever another machine may have
+            finished = {"variants"} if report.all_finished("variants") else set()
         children.run_items(part, limit, report, finished)
 
 
 def cut(report: Any, why: str) -> None:
     """End a run that has used its time: a call that hangs on the card cannot be ended otherwise."""
     from gpu import children
+    from gpu.report import say
 
-    children.kill_all()
-    report.finish(f"no: {why}")
-    print(f"{why}; {report.json}", flush=True)
-    children.kill_all()  # the other thread may have begun one more
-    os._exit(1)
+    try:
+        report.finish(f"no: {why}", last=True)
+        say(f"{why}; {report.json}")
+        children.kill_all()
+    finally:
+        os._exit(1)
 
 
 def arguments() -> argparse.Namespace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -135,6 +136,62 @@ def test_a_part_that_hangs_costs_its_own_time() -> None:
 
 
 @pytest.mark.usefixtures("bench")
+def test_what_a_child_leaves_behind_ends_with_it() -> None:
+    """It has the child's output open: the answer came when that was closed, after all of the time."""
+    children = importlib.import_module("gpu.children")
+    seconds, code, output = children.timed_run(["sh", "-c", "sleep 60 & echo begun; exit 3"], 60.0)
+    assert (code, output) == (3, "begun\n")
+    assert seconds < 30
+
+
+@pytest.mark.usefixtures("bench")
+@pytest.mark.parametrize("how", ["signal.SIGKILL", "signal.SIGTERM"])
+def test_children_end_with_the_check(tmp_path: Path, how: str) -> None:
+    """However it ends: a command in a session of its own is no longer what its parent's killer ends."""
+    child = f"import os, pathlib, time; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); "
+    (tmp_path / "parent.py").write_text(
+        f"import os, signal, sys, threading, time; sys.path.insert(0, {str(BENCH)!r})\n"
+        "from gpu import children\n"
+        "def end():\n"
+        f"    while not os.path.exists({str(tmp_path / 'pid')!r}): time.sleep(0.05)\n"
+        f"    os.kill(os.getpid(), {how})\n"
+        "threading.Thread(target=end).start()\n"
+        f"children.timed_run([sys.executable, '-c', {child + 'time.sleep(60)'!r}], 60.0)\n"
+    )
+    done = subprocess.run([sys.executable, str(tmp_path / "parent.py")], check=False, timeout=50)
+    assert done.returncode < 0
+    number = int((tmp_path / "pid").read_text())
+    end = time.monotonic() + 20
+    while time.monotonic() < end and alive(number):
+        time.sleep(0.05)
+    assert not alive(number)
+
+
+def alive(number: int) -> bool:
+    """Whether a process runs; one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_check_that_is_ended_leaves_whole_results(tmp_path: Path, name: str) -> None:
+    """It says so in them, whether or not somebody still reads what it prints."""
+    command = [sys.executable, str(BENCH / "gpu_check.py"), "--dry-run", "--only", "smoke", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}) as check:
+        assert check.stdout is not None
+        assert any(line.startswith("== smoke") for line in check.stdout)
+        check.stdout.close()
+        check.send_signal(getattr(signal, name))
+        assert check.wait(60) == 1
+    assert json.loads((tmp_path / "dry-run.json").read_text())["finished"] == "no: cut off from outside"
+    assert {path.name for path in tmp_path.iterdir()} == {"dry-run.json", "dry-run.md"}
+
+
+@pytest.mark.usefixtures("bench")
 def test_report_is_whole_after_every_figure(tmp_path: Path) -> None:
     """A card's figures stay, NaN does not pass for a number, and each write leaves a readable file alone."""
     report = importlib.import_module("gpu.report")
@@ -166,8 +223,9 @@ def test_a_second_run_keeps_what_the_first_finished(tmp_path: Path) -> None:
     first.put("tests", suite={"cut_off": "after 9 s", "exit_status": None})
     first.put("smoke", driver={"exit_status": 0, "done": True})
     first.failure("b", "no")
-    second = report.Report(tmp_path / "other", header)
-    second.resume(report.resumable(tmp_path))
+    for name, other in (("list", [1]), ("other", {"rows": []}), ("b", {"kind": report.KIND, "card": {"name": "B"}})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(other))  # what a folder of results has besides
+    second = report.Report(tmp_path / "other", header, report.resumable(tmp_path, "A"))
     assert (second.finished("rows"), second.finished("tests"), second.finished("smoke")) == ({"a"}, set(), {"driver"})
     assert not second.all_finished("rows")
     second.put("rows", b={"done": True}, c={"done": True})
@@ -176,21 +234,26 @@ def test_a_second_run_keeps_what_the_first_finished(tmp_path: Path) -> None:
     assert [row["case"] for row in content["rows"]] == ["a", "b", "c"]
     assert content["failures"] == []
     assert content["earlier_runs"][0]["failures"] == [{"where": "b", "error": "no"}]
+    assert content["earlier_runs"][0]["unfinished"]["rows"]["b"] == {"case": "b", "failed": "no"}
     (tmp_path / "another.json").write_text((tmp_path / "a.json").read_text())
-    with pytest.raises(ValueError, match=r"2 results of .*, expected one"):
-        report.resumable(tmp_path)
+    with pytest.raises(ValueError, match=r"2 results of A, but of B, expected one"):
+        report.resumable(tmp_path, "A")
+    before = second.json.read_text()
+    report.Report(tmp_path / "other", header)  # begun anew: what was measured is put aside
+    assert (tmp_path / "other" / "a.json.before").read_text() == before
 
 
 @pytest.mark.usefixtures("bench")
 @pytest.mark.parametrize(
     ("last", "expected"),
     [
-        ("import os; os._exit(139)", {"failed": "exit status 139: dying\n"}),
+        ("os._exit(139)", {"failed": "exit status 139: dying\n"}),
+        ("print('@@[\"put\", {\"b\": {', end='', flush=True); os._exit(139)", {"failed": "exit status 139: dying\n"}),
         ("import time; time.sleep(60)", {"cut_off": "after 6 s of this part"}),
         ("sys.exit(3)", {"failed": "exit status 3: dying\n"}),
         ("lines.put(name, {'failed': 'why'}); lines.failure(name, 'why'); lines.end(); sys.exit(3)", {"failed": "why"}),
     ],
-    ids=["dies", "hangs", "is ended by a library", "has lost its context"],
+    ids=["dies", "dies within a line", "hangs", "is ended by a library", "has lost its context"],
 )
 def test_an_item_that_ends_its_process_costs_itself_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str, expected: dict[str, str]
@@ -198,7 +261,7 @@ def test_an_item_that_ends_its_process_costs_itself_alone(
     """Results before it stay; where the time is not used up, a new process goes on with the items after it."""
     children, report = (importlib.import_module(f"gpu.{name}") for name in ("children", "report"))
     (tmp_path / "part.py").write_text(
-        f"import json, sys; sys.path.insert(0, {str(BENCH)!r})\n"
+        f"import json, os, sys; sys.path.insert(0, {str(BENCH)!r})\n"
         "from gpu.report import Lines\n"
         "skip, lines = json.loads(sys.argv[3]), Lines()\n"
         "names = [name for name in 'abc' if name not in skip]\n"
@@ -240,6 +303,97 @@ def test_timetable(asked: list[str], seconds: float, expected: dict[str, float])
     for part, limit in expected.items():
         assert timetable.limit(part) == pytest.approx(limit, abs=1.0)
     assert gpu_check.Timetable(asked, None, time.monotonic()).limit(asked[0]) is None
+
+
+@pytest.mark.usefixtures("bench")
+@pytest.mark.parametrize("version", ["13.6.0", "14.2.0"])
+def test_peers_by_either_cupy(emulated: Any, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """Before CuPy 14 its triangular solves refuse a batch, and say that they expect a square matrix."""
+    elementwise = importlib.import_module("gpu.dry").ElementwiseKernel
+    monkeypatch.setitem(vars(emulated.cupy), "ElementwiseKernel", elementwise)
+    baselines, problems, reference = (
+        importlib.import_module(f"gpu.{n}") for n in ("baselines", "problems", "reference")
+    )
+    problem = problems.regression(20, 3, 2)
+    solve, shapes = baselines.solve_triangular, []
+
+    def of_this_version(a: Any, b: Any, **options: Any) -> Any:
+        if a.ndim > 2 and version.startswith("13."):
+            raise ValueError("expected square matrix")
+        shapes.append(a.shape)
+        return solve(a, b, **options)
+
+    monkeypatch.setattr(emulated.cupy, "__version__", version)
+    monkeypatch.setattr(baselines, "solve_triangular", of_this_version)
+    terms = [reference.likelihood_terms(problem, b) for b in range(3)]
+    assert reference.likelihood_error(baselines.plain_likelihood(problem), terms) < 1e-12
+    assert reference.likelihood_gradient_error(problem, baselines.plain_gradient(problem), 3) < 1e-9
+    assert shapes == ([(20, 20)] * 6 if version.startswith("13.") else [(3, 20, 20)] * 2)
+
+
+@pytest.mark.usefixtures("bench")
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ("profile", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU counters"),
+        ("profile", "==ERROR== Failed to initialize the profiler: LibraryNotLoaded"),
+        ("sanitizer", "========= Error: Device not supported. Please refer to the documentation"),
+        ("sanitizer", "========= ERROR SUMMARY: 1 error"),
+    ],
+    ids=["no counters", "no profiler", "no sanitizer", "an error that was found"],
+)
+def test_a_machine_may_refuse_a_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, says: str) -> None:
+    """That is no fault of what is checked, and asked once."""
+    checks, report = (importlib.import_module(f"gpu.{name}") for name in ("checks", "report"))
+    tool = tmp_path / "tool"
+    tool.write_text(f"#!/bin/sh\necho '{says}'\nexit 9\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(checks.shutil, "which", lambda name: str(tool))
+    written = report.Report(tmp_path, {"dry_run": False, "card": {"name": "A"}, "commit": "0", "versions": {}})
+    getattr(checks, f"run_{part}")(written, 100.0)
+    entries = list(written.content[part].values())
+    if "SUMMARY" in says:
+        assert len(entries) == len(written.content["failures"]) == 4
+    else:
+        assert [entry["left_out"] for entry in entries] == [says.strip("= ")]
+        assert written.content["failures"] == []
+
+
+@pytest.mark.usefixtures("bench", "emulated")
+def test_a_fresh_machine_compiles_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another machine compiled is of no use to this one."""
+    gpu_check, report = (importlib.import_module(name) for name in ("gpu_check", "gpu.report"))
+    header = {"dry_run": False, "card": {"name": "A"}, "commit": "0", "versions": {}}
+    written = report.Report(tmp_path / "out", header)
+    written.list_items("compile", ["kernels"])
+    written.put("compile", kernels={"done": True, "in_cache_after": 2})
+    written.list_items("smoke", ["driver"])
+    written.put("smoke", driver={"done": True})
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    assert gpu_check.left(["compile", "smoke", "rows"], written) == ["compile", "rows"]
+    for name in "ab":
+        (tmp_path / f"{name}.cubin").touch()
+    assert gpu_check.left(["compile", "smoke", "rows"], written) == ["rows"]
+
+
+@pytest.mark.usefixtures("bench")
+def test_compiled_code_has_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy, from 14 on, cannot be imported where it cannot make its folder."""
+    gpu_check = importlib.import_module("gpu_check")
+    for name in ("CUPY_CACHE_DIR", "NUMBA_CACHE_DIR"):
+        monkeypatch.setenv(name, "")
+    (tmp_path / "home").write_text("no folder")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(gpu_check.tempfile, "gettempdir", lambda: str(tmp_path))
+    writable = gpu_check.can_write
+    monkeypatch.setattr(gpu_check, "can_write", lambda folder: folder != ROOT / "maskerade_fast" and writable(folder))
+    gpu_check.keep_compiled()
+    folders = [Path(os.environ[name]) for name in ("CUPY_CACHE_DIR", "NUMBA_CACHE_DIR")]
+    assert all(folder.is_dir() and folder.parent == tmp_path for folder in folders)
+    (tmp_path / "home").unlink()
+    monkeypatch.setenv("CUPY_CACHE_DIR", "")
+    gpu_check.keep_compiled()
+    assert os.environ["CUPY_CACHE_DIR"] == ""
 
 
 @pytest.mark.usefixtures("bench", "emulated")

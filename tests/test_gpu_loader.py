@@ -289,6 +289,16 @@ def test_no_cupy(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\n" not in message
 
 
+def test_cupy_without_a_folder(emulated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 14 on CuPy makes its folder for compiled kernels when it is imported, or raises what the system says."""
+    (tmp_path / "cupy.py").write_text("raise PermissionError(13, 'Permission denied', '/home/me/.cupy')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "cupy")
+    message = import_error(emulated)
+    assert message.startswith("CuPy cannot be imported: [Errno 13] Permission denied: '/home/me/.cupy'; ")
+    assert "set CUPY_CACHE_DIR" in message
+
+
 def test_no_sources(emulated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from maskerade_fast.backends.gpu import _loader
 

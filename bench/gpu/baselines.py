@@ -14,7 +14,9 @@ from cupyx.scipy.linalg import solve_triangular
 from .problems import NOISE, Mixture, Pairs, Regression
 
 CHUNK = 2**30  # bytes of one temporary array
-BATCHED = 1000  # points up to which cuSOLVER factors a batch at once; beyond, one matrix after another is faster
+# Points up to which cuSOLVER's routine for batches is taken. On an H100 the likelihoods of 100 matrices of 1,503 points
+# take 193 ms with one factorisation after another and 58 ms with it; of 4 matrices of 10,000 points 131 ms and 749 ms.
+BATCHED = 4000
 
 
 # ---- distances ----
@@ -118,6 +120,13 @@ def factors(K: Any, *, best: bool) -> Any:
     return cupy.linalg.cholesky(K)
 
 
+def solved(L: Any, right: Any) -> Any:
+    """L^-1 right for a batch: one by one before CuPy 14, which has no routine for batches."""
+    if not cupy.__version__.startswith("13."):
+        return solve_triangular(L, right, lower=True)
+    return cupy.stack([solve_triangular(L[b], right[b], lower=True) for b in range(len(L))])
+
+
 def likelihoods(problem: Regression, gram: Any, *, best: bool) -> Any:
     """Values (B,) of the Gram matrices that `gram` makes, in chunks."""
     n_points, n_mixtures = len(problem.x), len(problem.w)
@@ -127,7 +136,7 @@ def likelihoods(problem: Regression, gram: Any, *, best: bool) -> Any:
         stop = min(start + step, n_mixtures)
         L = factors(gram(problem, start, stop), best=best)
         y = cupy.ascontiguousarray(cupy.broadcast_to(problem.y[:, None], (stop - start, n_points, 1)))
-        z = solve_triangular(L, y, lower=True)
+        z = solved(L, y)
         logs = cupy.log(cupy.diagonal(L, axis1=1, axis2=2)).sum(1)
         value[start:stop] = -0.5 * (z * z).sum((1, 2)) - logs - 0.5 * n_points * math.log(2 * math.pi)
     return value
@@ -146,7 +155,7 @@ def weights_of_pairs(problem: Regression, K: Any) -> Any:
     n_points = len(problem.x)
     L = factors(K, best=True)
     identity = cupy.ascontiguousarray(cupy.broadcast_to(cupy.eye(n_points), L.shape))
-    W = solve_triangular(L, identity, lower=True)
+    W = solved(L, identity)
     inverse = cupy.matmul(cupy.swapaxes(W, 1, 2), W)
     alpha = cupy.matmul(inverse, problem.y)
     return 0.5 * (alpha[:, :, None] * alpha[:, None, :] - inverse)

@@ -43,6 +43,8 @@ WARM_UP = "import maskerade_fast; maskerade_fast.warm_up()"
 WARM_UP_LIMIT = 300.0
 ONE_LIMIT = 30.0  # seconds of one whole run, or of one row under the profiler
 MOST_LAUNCHES = 4  # profiled in one row
+REFUSED = ("ERR_NVGPUCTRPERM", "Failed to initialize the profiler", "Device not supported")
+"""What ncu and compute-sanitizer say on machines that do not let them at the card, whatever the program."""
 
 
 class Limit:
@@ -78,6 +80,9 @@ def driver(dry: bool, *options: str) -> list[str]:
 def run_tests(report: Report, limit: float | None) -> None:
     """The tests on the backend "gpu" and those of the emulator; in a dry run one file, on the stand-in as a card."""
     report.list_items("tests", ["suite"])
+    end = Limit(limit)
+    end_warm_up(end)
+    limit = end.left()
     with tempfile.TemporaryDirectory() as folder:
         outcomes = Path(folder) / "outcomes"
         outcomes.touch()
@@ -95,10 +100,12 @@ def run_tests(report: Report, limit: float | None) -> None:
 
 
 def test_command(dry: bool) -> list[str]:
-    """pytest-benchmark, where it is installed, warns of several processes, and a warning is an error here."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:benchmark", "-p", "gpu.selection", "--card"]
+    """pytest-benchmark, where it is installed, warns of several processes, and a warning is an error here. A file that
+    cannot be imported, for want of a package say, is an error of its own and no reason to leave out all others."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:benchmark", "--continue-on-collection-errors"]
+    command += [*(["-p", "stand_in_card"] if dry else []), "-p", "gpu.selection", "--card"]
     if dry:
-        command += ["-p", "stand_in_card", "tests/test_gpu_gram.py"]
+        command += ["tests/test_gpu_gram.py"]
     else:
         command += ["tests", "--sweep", *(f"--ignore=tests/test_{name}.py" for name in NOT_ON_CARDS)]
     if importlib.util.find_spec("xdist"):  # most of the time goes into compiling
@@ -138,6 +145,9 @@ def run_sanitizer(report: Report, limit: float | None) -> None:
         seconds, code, output = timed_run(sanitizer_command(tool, name), rest)
         summed = [line.strip("= ") for line in output.splitlines() if "SUMMARY" in line]
         entry = description(code, seconds, rest) | {"last_line": last_line(output), "summary": summed[-1:]}
+        if code and (why := refused(output)):
+            report.put("sanitizer", **{name: {"left_out": why}})
+            break
         report.put("sanitizer", **{name: entry})
         if code not in (0, None):
             report.failure(name, output[-3000:])
@@ -185,7 +195,8 @@ _warm_up: list[threading.Thread] = []
 
 
 def begin_warm_up() -> None:
-    """Have one process compile the CPU's code, on one core beside the parts before whole runs: these would wait."""
+    """Have one process compile the CPU's code, on one core beside the parts before whole runs and tests: each of their
+    processes would compile it anew."""
 
     def compile_all() -> None:
         timed_run([sys.executable, "-c", WARM_UP], WARM_UP_LIMIT, {**os.environ, "CUDA_VISIBLE_DEVICES": ""})
@@ -195,7 +206,7 @@ def begin_warm_up() -> None:
 
 
 def end_warm_up(limit: Limit) -> None:
-    """Wait for that process, but no more than a third of the time."""
+    """Wait for that process, but no more than a third of the time. Nothing to wait for in a dry run."""
     left = limit.left()
     while _warm_up:
         _warm_up.pop().join(None if left is None else max(left / 3, 0.0))
@@ -226,14 +237,20 @@ def run_profile(report: Report, limit: float | None) -> None:
         rest = time_left.left(ONE_LIMIT)
         command = [*program, "--dry-run"] if tool is None else [*ncu_command(tool, kernels), *program]
         seconds, code, output = timed_run(command, rest)
+        if code and (why := refused(output)):
+            report.put("profile", **{name: {"left_out": why}})
+            break
         report.put("profile", **{name: description(code, seconds, rest) | {"kernels": kernels}})
         if code not in (0, None):
             report.failure(f"profile of {name}", output[-1500:])
         elif tool is not None:
             with text.open("a", encoding="utf-8") as file:
                 file.write(f"##### {name}\n{output}\n")
-        if "ERR_NVGPUCTRPERM" in output or "Failed to initialize the profiler" in output:
-            break  # the machine does not allow it, whatever the kernel
+
+
+def refused(output: str) -> str | None:
+    """The line by which a tool says that the machine does not allow it."""
+    return next((line.strip("= ") for line in output.splitlines() if any(text in line for text in REFUSED)), None)
 
 
 def ncu_command(tool: str, kernels: str) -> list[str]:

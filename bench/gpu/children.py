@@ -14,17 +14,31 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .report import LOST, MARK, Report
+from .report import LOST, MARK, Report, say
 
 ROOT = Path(__file__).parents[2]
 PART = Path(__file__).with_name("part.py")
 STARTS = 6  # processes that a part may use up
+GUARD = 'read ended || kill -s KILL -- "-$1"'
+"""Ends a session when this process has gone without a word, however that came: it would go on holding the card."""
 
 _running: set[subprocess.Popen[str]] = set()
+
+
+@contextlib.contextmanager
+def guarded(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Let the session of `process` end with this process at the latest."""
+    command = ["sh", "-c", GUARD, "guard", str(process.pid)]
+    silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True, **silent) as guard:
+        try:
+            yield
+        finally:
+            guard.communicate("ended\n")
 
 
 def timed_run(
@@ -41,41 +55,36 @@ def timed_run(
     start = time.monotonic()
     lines: list[str] = []
     was_cut = threading.Event()
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
+    options: dict[str, Any] = {"cwd": ROOT, "env": environment, "encoding": "utf-8", "errors": "replace"}
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, **options, **pipes, start_new_session=True) as process, guarded(process):
 
-        def cut() -> None:
-            was_cut.set()
-            _kill(process)
+        def watch() -> None:
+            try:
+                process.wait(None if limit is None else max(limit, 1.0))
+            except subprocess.TimeoutExpired:
+                was_cut.set()
+            _kill(process)  # and what it has left behind, which would keep its output open
 
         _running.add(process)
-        timer = threading.Timer(0.0 if limit is None else max(limit, 1.0), cut)
-        timer.daemon = True
-        if limit is not None:
-            timer.start()
+        threading.Thread(target=watch, daemon=True).start()
         assert process.stdout is not None
         try:
             for line in process.stdout:
                 lines.append(line)
                 take(line)
+        except BaseException:
+            _kill(process)
+            raise
         finally:
-            timer.cancel()
+            process.wait()
             _running.discard(process)
-        process.wait()
     return time.monotonic() - start, None if was_cut.is_set() else process.returncode, "".join(lines)
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
     """End the process and all that it started: they are one session."""
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -100,10 +109,11 @@ def run_items(part: str, limit: float | None, report: Report, finished: set[str]
         at: list[str] = []
 
         def take(line: str, at: list[str] = at) -> None:
-            if not line.startswith(MARK):
-                print(line, end="", flush=True)
+            try:
+                what, *rest = json.loads(line[len(MARK) :] if line.startswith(MARK) else "")
+            except ValueError:  # not a result, or one that was cut off within its line
+                say(line.rstrip("\n"))
                 return
-            what, *rest = json.loads(line[len(MARK) :])
             if what == "items":
                 names[:] = rest[0]
                 report.list_items(part, names)

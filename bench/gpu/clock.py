@@ -21,6 +21,7 @@ MOST_ROUNDS = 15  # of two calls by turns
 LONGEST = 3.0  # seconds that the repeats of one call may take; fewer than REPEATS then, and the row says how many
 HOST_AHEAD = 0.05  # seconds of host work beyond which the stream is not held up to measure without it
 LONG_CALL = 0.3  # seconds of a call beyond which what the host adds is lost in it
+AWAKE = 0.03  # seconds of work before a call is timed: a card that has waited for the host may have slowed down
 WAIT = 30e-6  # seconds the stream is held before each kernel, more than the host needs to queue one
 
 Call = Callable[[], Any]
@@ -69,6 +70,7 @@ class Clock:
         until the call returns, kernels perhaps still running. waits: whether the host waits for the device inside the
         call, as a copy to the host makes it do; device_ms then holds part of the host's time. repeats: their number.
         """
+        self._hold(AWAKE)
         if not self.dry:
             self._once(call)
         host, total = self._once(call)
@@ -95,6 +97,7 @@ class Clock:
 
         Both have been called. Times are the stream's with the host ahead where that can be, else from an idle stream.
         """
+        self._hold(AWAKE)
         pairs = [self._once(call) for call in (default, variant)]
         host, total = (max(column) for column in zip(*pairs, strict=True))
         hold = 1.5 * host + WAIT if host < HOST_AHEAD and total < LONG_CALL else 0.0

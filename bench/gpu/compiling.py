@@ -38,8 +38,11 @@ def processes(dry: bool) -> int:
     return max(2, min(2 if dry else MOST_PROCESSES, cores - 2))
 
 
-def compile_all(dry: bool, report: Lines) -> None:
-    """Walk and compile in a pool of processes; what a walk finds is compiled while others are under way."""
+def compile_all(dry: bool, report: Lines, skip: list[str]) -> None:
+    """Walk and compile in a pool of processes; what a walk finds is compiled while others are under way.
+
+    Where `skip` has "variants" theirs are left out.
+    """
     start = time.monotonic()
     prepare(dry)
     from .card import cached
@@ -56,6 +59,8 @@ def compile_all(dry: bool, report: Lines) -> None:
         walking: dict[Future[Any], str] = {}
         every = list(enumerate(walks(dry)))
         waiting = [[pair for pair in every if (pair[1].variant >= 0) is late] for late in (False, True)]
+        if "variants" in skip:
+            waiting.pop()
         try:
             while working or waiting:
                 if waiting and not any(future in walking for future in working):  # variants after the default

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -46,7 +47,8 @@ def work_through(items: list[Item], clock: Clock, report: Lines) -> None:
         if context_lost():
             if "failed" not in entry:
                 report.failure(item.name, "the CUDA context was lost at this item")
-            sys.exit(LOST)
+            sys.stdout.flush()
+            os._exit(LOST)  # libraries that put their memory back on the way out would abort, or wait for the card
 
 
 def context_lost() -> bool:

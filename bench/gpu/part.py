@@ -31,7 +31,7 @@ def main() -> None:
     if options.part == "compile":
         from gpu import compiling
 
-        compiling.compile_all(options.dry_run, lines)
+        compiling.compile_all(options.dry_run, lines, options.skip)
         return
     if options.dry_run:
         from gpu import dry

@@ -5,6 +5,7 @@ In a dry run nothing that could pass for a figure of a card is kept: `scrubbed` 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -47,7 +48,7 @@ class Report:
     An entry that was measured in full has ``done``; `resume` keeps those of an earlier run.
     """
 
-    def __init__(self, folder: Path, header: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, header: dict[str, Any], earlier: dict[str, Any] | None = None) -> None:
         self.dry = bool(header["dry_run"])
         self.content = {
             **header,
@@ -60,19 +61,30 @@ class Report:
         name = "dry-run" if self.dry else re.sub(r"[^a-z0-9]+", "-", header["card"]["name"].lower()).strip("-")
         self.json, self.markdown = folder / f"{name}.json", folder / f"{name}.md"
         self._lock = threading.RLock()
+        if earlier is not None:
+            self.resume(earlier)
+            return
+        if self.json.exists() and not self.dry:  # of a run that this one does not go on with
+            os.replace(self.json, self.json.with_name(f"{self.json.name}.before"))
         self.write()
 
     def resume(self, earlier: dict[str, Any]) -> None:
-        """Keep what an earlier run measured in full; what failed then, was cut or left out has yet to be done."""
+        """Keep what an earlier run measured in full; what failed then, was cut or left out has yet to be done, and
+        what was known of it stays with that run."""
+        unfinished: dict[str, Any] = {}
         with self._lock:
             for part in PARTS:
                 found = earlier.get(part) or {}
                 entries = {entry["case"]: entry for entry in found} if isinstance(found, list) else found
                 self.content[part] = {name: e for name, e in entries.items() if isinstance(e, dict) and e.get("done")}
+                rest = {name: e for name, e in entries.items() if name not in self.content[part]}
+                unfinished |= {part: rest} if rest else {}
             self.content["items"] = earlier.get("items", {})
             runs = (
                 "started",
                 "commit",
+                "sources",
+                "versions",
                 "limit_s",
                 "parts",
                 "run_seconds",
@@ -81,7 +93,7 @@ class Report:
                 "spent",
                 "failures",
             )
-            own = {key: earlier[key] for key in runs if key in earlier}
+            own = {key: earlier[key] for key in runs if key in earlier} | {"unfinished": unfinished}
             self.content["earlier_runs"] = [*earlier.get("earlier_runs", []), own]
             self.write()
 
@@ -114,15 +126,20 @@ class Report:
 
     def failure(self, where: str, error: BaseException | str) -> None:
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        print(f"  FAILED {where}: {text.splitlines()[0][:200] if text else ''}", flush=True)
+        say(f"  FAILED {where}: {text.splitlines()[0][:200] if text else ''}")
         with self._lock:
             self.content["failures"].append({"where": where, "error": text[:2000]})
             self.write()
 
-    def finish(self, how: str) -> None:
-        with self._lock:
+    def finish(self, how: str, *, last: bool = False) -> None:
+        """Say how the run ended; nothing is written after the `last` word, whatever another thread still does."""
+        self._lock.acquire()
+        try:
             self.content["finished"] = how
             self.write()
+        finally:
+            if not last:
+                self._lock.release()
 
     def write(self) -> None:
         with self._lock:
@@ -133,6 +150,12 @@ class Report:
             self.json.parent.mkdir(parents=True, exist_ok=True)
             replace(self.json, json.dumps(content, indent=1, allow_nan=False) + "\n")
             replace(self.markdown, table(content))
+
+
+def say(text: str) -> None:
+    """Print a line; nobody may be reading any more, or not in a locale that has its letters."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, flush=True)
 
 
 class Lines:
@@ -178,14 +201,17 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int)) else str(value)
 
 
-def resumable(path: Path) -> dict[str, Any]:
-    """The results of an earlier run: `path`, or the only results of a run in this folder."""
+def resumable(path: Path, card: str) -> dict[str, Any]:
+    """The results of an earlier run on such a `card`: `path`, or the only ones among whatever this folder has."""
     found = sorted(path.glob("*.json")) if path.is_dir() else [path]
     contents = [json.loads(file.read_text(encoding="utf-8")) for file in found]
-    runs: list[dict[str, Any]] = [content for content in contents if content.get("kind") == KIND]
-    if len(runs) != 1:
-        raise ValueError(f"{path}: {len(runs)} results of gpu_check.py, expected one; name the file")
-    return runs[0]
+    runs = [content for content in contents if isinstance(content, dict) and content.get("kind") == KIND]
+    own: list[dict[str, Any]] = [content for content in runs if content["card"]["name"] == card]
+    if len(own) != 1:
+        others = sorted({content["card"]["name"] for content in runs} - {card})
+        besides = f", but of {' and '.join(others)}" if others else ""
+        raise ValueError(f"{path}: {len(own)} results of {card}{besides}, expected one; name its JSON file")
+    return own[0]
 
 
 def scrubbed(value: Any, figure: bool = False) -> Any:

@@ -7,11 +7,15 @@ what it knew.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import Any
 
 import pytest
+
+with contextlib.suppress(ImportError):
+    import cupy  # noqa: F401  what it warns of, a library that is missing say, would be an error in the first test
 
 NOT_ON_CARDS = (
     "barriers",
@@ -43,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    if report.failed:
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:  # of all workers alike, written down once
         _write({"test": report.nodeid, "outcome": "error", "why": str(report.longrepr)[-400:]})
 
 

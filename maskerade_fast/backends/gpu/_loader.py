@@ -29,6 +29,11 @@ except ImportError as error:
         "the GPU backend needs CuPy and the CUDA driver: pip install 'maskerade_fast[cuda12]' or "
         f"'maskerade_fast[cuda13]', whichever CUDA the driver supports ({_cause})"
     ) from error
+except OSError as error:
+    raise BackendUnavailableError(
+        f"CuPy cannot be imported: {error}; if that is its folder for compiled kernels, "
+        "set CUPY_CACHE_DIR to one that can be written"
+    ) from error
 
 __all__ = ["DeviceLimits", "Kernel", "device_limits", "device_of", "expand", "load", "source_folder"]
 
