@@ -239,3 +239,24 @@ def test_float32_and_layouts(gpu: ModuleType, rng: np.random.Generator) -> None:
     fortran = [np.asfortranarray(a) for a in exact]
     for a, b in zip(predict(gpu, fortran), double, strict=True):
         assert_array_equal(a, b)
+
+
+def test_bounds_of_rounding_know_noise_trend_and_shift(gpu: ModuleType, rng: np.random.Generator) -> None:
+    """What a variance of 0 may be rounded by grows with the largest diagonal entry of the factored matrix."""
+    import cupy
+
+    offsets, weights, means, scales, X, _, _, _ = problem(rng, [2, 1], 1, 9, 1)
+    X[1] = X[0]  # singular without noise at both: the factors need a shift
+    noise = np.array([[0.0, 0.0, *np.full(7, 0.2)], [0.5, 0.1, *np.full(7, 0.3)]])
+    basis = np.c_[np.ones(9), X]
+    arrays = [cupy.asarray(a) for a in (offsets, weights, means, scales)]
+    for V in (None, cupy.asarray(basis)):
+        mixtures = gpu.mixtures_of(*arrays, False)
+        chunk, info = gpu._factored(mixtures, cupy.asarray(X), cupy.asarray(noise), V, 0, 2, 1e-3)
+        assert not info.get().any()
+        matrices = cpu.gram(offsets, weights, means, scales, X, None, noise, per_axis=False)
+        trend = 0.0 if V is None else (basis * basis).sum(axis=1)
+        matrices += 0.0 if V is None else basis @ basis.T
+        _, _, shift = cpu.cholesky(matrices, 1e-3)
+        assert shift[0] > 0.0 == shift[1]
+        assert_allclose(chunk.levels.get(), (noise + trend).max(axis=1) + shift, rtol=1e-12)

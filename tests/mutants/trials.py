@@ -28,7 +28,7 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
         "_blocked": ("gpu_regimes", "gpu_likelihood"),
         "_devices": ("devices",),
         "_loader": ("gpu_loader", "gpu_streams", "devices"),
-        "_mixtures": ("gpu_gram", "gpu_likelihood", "gpu_gp"),
+        "_mixtures": ("gpu_gram", "gpu_likelihood", "gpu_gp", "trend"),
         "__init__": ("backend_contract",),
         "atoms": ("gpu_distances", "gpu_hyperkernel"),
         "cholesky": ("gpu_regimes", "gpu_likelihood", "gpu_gp"),
