@@ -414,3 +414,29 @@ def test_a_missing_compiler_is_an_error(emulated: Any, monkeypatch: pytest.Monke
             emulate.compile_source("// never compiled", {}, "plain")
     finally:
         emulate._compiler.cache_clear()
+
+
+# ---- several processes ----
+
+
+def test_two_processes_may_compile_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The later one finds what it made, after the other has cleared up."""
+    import emulate
+
+    run, linked = emulate._run, list[Path]()
+    monkeypatch.setattr(emulate, "CACHE", tmp_path)
+
+    def with_another(command: list[str], *rest: Any) -> Any:
+        out = run(command, *rest)
+        if "-shared" in command and not linked:
+            linked.append(Path(command[-1]))
+            with monkeypatch.context() as other:
+                other.setattr(emulate.os, "getpid", lambda: 1)
+                emulate.compile_source(code, {}, "plain")
+        return out
+
+    monkeypatch.setattr(emulate, "_run", with_another)
+    code = 'extern "C" __global__ void f(double* out) { out[0] = 1.0; }\n'
+    path = emulate.compile_source(code, {}, "plain")
+    assert linked
+    assert list(tmp_path.iterdir()) == [path]

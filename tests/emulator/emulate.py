@@ -166,8 +166,8 @@ def compile_source(code: str, defines: Mapping[str, str], mode: str, arch: int =
     if path.exists():
         return path
     CACHE.mkdir(parents=True, exist_ok=True)
-    work = CACHE / f"{key}.{mode}.{os.getpid()}"
-    source, compiled, output = (work.with_suffix(suffix) for suffix in (".cpp", ".o", ".out"))
+    work = f"{key}.{mode}.{os.getpid()}"  # others may be compiling the same
+    source, compiled, output = (CACHE / f"{work}.{suffix}" for suffix in ("cpp", "o", "out"))
     table = "".join(f"    EMU_ENTRY({name}, {bounds})\n" for name, bounds in _entries(code, defines, arch))
     source.write_text(
         f'#include "{HERE / "shim.hpp"}"\n{code}\n#line 1 "table"\n#define EMU_ENTRIES \\\n'
