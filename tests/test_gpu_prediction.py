@@ -277,6 +277,20 @@ def test_joint_is_the_cpu_door(
         assert_meets(computed[1] / computed[0], expected[1], 1e-11)
 
 
+@pytest.mark.parametrize("n_matrices", [1, 2, 3])
+def test_joint_in_chunks(
+    emulated: Any, gpu: ModuleType, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, n_matrices: int
+) -> None:
+    """So many matrices at a time leave the bits of all at once."""
+    emulated.state.devices[0].shared_bytes = gpu._STATIC_SHARED
+    W, means, _ = problem(rng, 5, 9)
+    C, y = covariances(rng, 5, 9), rng.normal(size=9)
+    whole = on_card(gpu.joint_pair_moments, W, means, C, y)
+    monkeypatch.setattr(gpu, "_CHUNK_BYTES", n_matrices * 24 * 10**2)
+    for part, all_at_once in zip(on_card(gpu.joint_pair_moments, W, means, C, y), whole, strict=True):
+        assert_array_equal(part, all_at_once)
+
+
 @pytest.mark.parametrize("in_shared", [True, False])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_joint_names_the_bad_covariance(

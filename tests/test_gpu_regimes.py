@@ -63,6 +63,18 @@ def test_one_of_three_fails(door: ModuleType, rng: np.random.Generator, regime: 
     assert_allclose(repaired[0][1], shifted[0], rtol=1e-9)  # of condition 1e6
 
 
+@pytest.mark.parametrize("regime", ["small", "panels", "blocked"])
+def test_without_tensor_instructions(emulated: Any, door: ModuleType, rng: np.random.Generator, regime: str) -> None:
+    """On a card that has none, or slow ones: products by multiply-adds."""
+    emulated.state.devices[0].capability = 75
+    batch, X, y = ragged(rng, [2, 1], 1), rng.uniform(-2, 2, size=(39, 1)), rng.normal(size=39)
+    noise = np.array([[0.1], [0.3]])
+    value, info, _, gradients = run(door, batch, X, y, noise, regimes(door, regime), grad=True)
+    assert not info.any()
+    assert_allclose(value, oracle.log_likelihood(batch, X, y, noise[:, 0], "joint"), rtol=1e-12)
+    assert_gradients(gradients, oracle.log_likelihood_gradient(batch, X, y, noise[:, 0], "joint"))
+
+
 @pytest.mark.parametrize(
     ("phase", "regime"), [("joint", "small"), ("joint", "panels"), ("joint", "blocked"), ("per_axis", "small")]
 )
