@@ -63,6 +63,17 @@ def test_one_of_three_fails(door: ModuleType, rng: np.random.Generator, regime: 
     assert_allclose(repaired[0][1], shifted[0], rtol=1e-9)  # of condition 1e6
 
 
+def test_rows_below_the_second_panel(door: ModuleType, rng: np.random.Generator) -> None:
+    """Three blocks of rows, the last not full, beside panels of 64 columns; and a block of columns that is cut."""
+    batch, X, y = ragged(rng, [2, 1], 1), rng.uniform(-2, 2, size=(150, 1)), rng.normal(size=150)
+    noise = np.array([[0.1], [0.3]])
+    for width in (64, 128, 256):
+        limits = regimes(door, "blocked")._replace(width=width)
+        value, info, _, _ = run(door, batch, X, y, noise, limits)
+        assert not info.any()
+        assert_allclose(value, oracle.log_likelihood(batch, X, y, noise[:, 0], "joint"), rtol=1e-12)
+
+
 @pytest.mark.parametrize("regime", ["small", "panels", "blocked"])
 def test_without_tensor_instructions(emulated: Any, door: ModuleType, rng: np.random.Generator, regime: str) -> None:
     """On a card that has none, or slow ones: products by multiply-adds."""
