@@ -264,18 +264,23 @@ def test_jitter_is_tried_in_steps(
 
 @EVERY_REGIME
 def test_chunks_leave_the_bits(door: ModuleType, rng: np.random.Generator, regime: str) -> None:
+    """Of one mixture and of two; with a trend, whose two functions stand in the place of one more component each."""
+    import cupy
+
     batch = ragged(rng, [2, 5, 1, 1], 1)
     X, y = rng.uniform(-1, 1, size=(40, 1)), rng.normal(size=40)
     limits = regimes(door, regime)
-    whole = run(door, batch, X, y, 0.1, limits, grad=True)
     each = door.way_of(40, limits, True)[0]
-    for bound in (each + 16 * 48 * 5, 2 * each + 16 * 48 * 7):
-        parts = run(door, batch, X, y, 0.1, limits, grad=True, max_bytes=bound)
-        assert_array_equal(parts[0], whole[0])
-        for one, other in zip(parts[3], whole[3], strict=True):
-            assert_array_equal(one, other)
-    with pytest.raises(MemoryError, match=f"max_bytes={each + 16 * 48 * 5 - 1}"):
-        run(door, batch, X, y, 0.1, limits, grad=True, max_bytes=each + 16 * 48 * 5 - 1)
+    for basis, more in ((None, 0), (cupy.asarray(np.c_[np.ones(40), X]), 1)):
+        whole = run(door, batch, X, y, 0.1, limits, grad=True, basis=basis)
+        least = each + 16 * 48 * (5 + more)
+        for bound in (least, 2 * each + 16 * 48 * (7 + 2 * more)):
+            parts = run(door, batch, X, y, 0.1, limits, grad=True, basis=basis, max_bytes=bound)
+            assert_array_equal(parts[0], whole[0])
+            for one, other in zip(parts[3], whole[3], strict=True):
+                assert_array_equal(one, other)
+        with pytest.raises(MemoryError, match=f"max_bytes={least - 1}"):
+            run(door, batch, X, y, 0.1, limits, grad=True, basis=basis, max_bytes=least - 1)
 
 
 @SWEEP
