@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,11 +24,12 @@ def run(*arguments: str, **environment: str) -> tuple[int, str]:
 
 
 def test_too_few_emulated_cases_fail() -> None:
+    cases = (ROOT / "tests" / "test_kernel_common.py").read_text(encoding="utf-8").count("\ndef test_")
     status, output = run("tests/test_kernel_common.py")
-    assert (status, "4 emulated cases passed\n" in output) == (0, True)
+    assert (status, f"{cases} emulated cases passed\n" in output) == (0, True)
     status, output = run("tests/test_kernel_common.py", "--ci")
     assert status == 1
-    assert "4 emulated cases passed, expected" in output
+    assert f"{cases} emulated cases passed, expected" in output
 
 
 def test_a_missing_compiler_fails(tmp_path: Path) -> None:
@@ -43,7 +45,7 @@ def test_a_missing_compiler_fails(tmp_path: Path) -> None:
     assert "neither nvcc nor NVRTC" in output
     status, output = run("tests/test_kernel_common.py", CXX="no-such-compiler")
     assert status == 1
-    assert "4 failed" in output
+    assert re.search(r"^\d+ failed in", output, re.M)
 
 
 REPORT = """<testsuites><testsuite>

@@ -59,11 +59,28 @@ def main() -> int:
         if not any(kept.get(drawing.key(place), {}).get("status") == "unfit" for place in missing):
             break
     record.keep_only({drawing.key(place) for place in drawn}, options.group, options.seed)
+    if not sound(record.read(), options.group):
+        return 1
     open_ones = [place for place in drawn if not record.settled(kept.get(drawing.key(place)))]
     for place in open_ones:
         print(record.described(place, kept.get(drawing.key(place))))
     print(f"{len(drawn)} faults, {len(open_ones)} without a test or an argument")
     return int(bool(open_ones))
+
+
+def sound(kept: dict[str, Any], groups: list[str]) -> bool:
+    """Whether the tests that noticed faults pass in a copy of the tree without any: else they have noticed nothing."""
+    tests = sorted({e["test"] for e in kept.values() if e["status"] == "killed" and e["group"] in groups})
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        return passes(trials.Workplace(Path(folder) / "tree"), tests)
+
+
+def passes(workplace: trials.Workplace, tests: list[str]) -> bool:
+    """Whether tests pass without a fault; says which does not."""
+    outcome = workplace.run(tests)
+    if outcome.status != "survived":
+        print(f"without any fault: {outcome.test or 'a test that is there no more'}: {outcome.how}")
+    return outcome.status == "survived"
 
 
 def stop(number: int, frame: Any) -> None:
@@ -118,6 +135,8 @@ def quick(jobs: int) -> int:
 
         def worker(number: int) -> None:
             workplace = trials.Workplace(Path(folder) / f"tree{number}")
+            if number == 0 and not passes(workplace, [test for _, test in chosen]):
+                unnoticed.append("the tests fail without a fault")
             while not waiting.empty():
                 try:
                     place, test = waiting.get_nowait()
