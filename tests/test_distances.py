@@ -388,3 +388,13 @@ def test_every_backend(rng: np.random.Generator) -> None:
     test_float32_in_float32_out(rng)
     test_empty_batches(False, rng)
     test_bad_input_is_named(rng)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 65])
+def test_aligned_rooms_have_their_size(size: int) -> None:
+    from maskerade_fast.backends.cpu import distances
+
+    room = distances._aligned_zeros(size)
+    assert room.shape == (size,)
+    assert size == 0 or room.ctypes.data % 64 == 0
+    assert not room.any()

@@ -415,6 +415,21 @@ def test_tiled_factor(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch)
     assert repaired.jitter[0] == pytest.approx(1e-7)
 
 
+@pytest.mark.parametrize("n", [255, 256, 300, 700])
+def test_a_tiled_factor_stays_in_its_matrix(rng: np.random.Generator, n: int) -> None:
+    """What lies before and behind it in memory, more than a tile of rows, is as it was."""
+    tiled_potrf = importlib.import_module("maskerade_fast.backends.cpu.cholesky").tiled_potrf
+    room = np.full((n + 600, n), 7.0)
+    matrix = room[300:-300]
+    roots = rng.normal(size=(n, n))
+    matrix[:] = roots @ roots.T + n * np.eye(n)
+    expected = np.linalg.cholesky(matrix)
+    assert tiled_potrf(kernels.addresses(), matrix, 2) == 0
+    np.testing.assert_allclose(np.tril(matrix), expected, rtol=0, atol=1e-11 * n)
+    assert (room[:300] == 7.0).all()
+    assert (room[-300:] == 7.0).all()
+
+
 def test_memory_bound() -> None:
     g, X, y = one([1.0], [0.3], [0.1]), np.linspace(0, 1, 100), np.zeros(100)
     with pytest.raises(MemoryError, match=r"100 points needs \d+ bytes, more than max_bytes=1000"):

@@ -121,7 +121,9 @@ def quick(jobs: int) -> int:
     for entry in sorted(record.read().values(), key=lambda entry: entry.get("seconds_alone") or 1e9):
         place = record.place_of(entry)
         alone = entry.get("seconds_alone")
-        if entry["status"] == "killed" and place.file.endswith(rules.PYTHON) and alone and alone <= QUICK_SECONDS:
+        if entry["status"] != "killed" or "exit status" in (entry.get("how") or ""):
+            continue  # a crash need not come again
+        if place.file.endswith(rules.PYTHON) and alone and alone <= QUICK_SECONDS:
             text = (rules.ROOT / place.file).read_text(encoding="utf-8") if (rules.ROOT / place.file).exists() else ""
             if place.old in text.split("\n") and total + alone <= QUICK_TOTAL:
                 total += alone

@@ -47,6 +47,7 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
         "_covariance": ("likelihood", "gram"),
         "_distance_gradients": ("distances",),
         "_distance_kernels": ("distances", "hyperkernel"),
+        "cholesky": ("likelihood",),
         "_host": ("student", "likelihood"),
         "_joint_pairs": ("prediction",),
         "_lapack": ("likelihood",),
