@@ -71,6 +71,16 @@ def matches_differences(f: Callable[[GMMBatch], float], g: GMMBatch, gradient: G
 # golden values and the oracle
 
 
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 65])
+def test_aligned_rooms_have_their_size(size: int) -> None:
+    from maskerade_fast.backends.cpu import distances
+
+    room = distances._aligned_zeros(size)
+    assert room.shape == (size,)
+    assert size == 0 or room.ctypes.data % 64 == 0
+    assert not room.any()
+
+
 @pytest.mark.parametrize("case", [c for c in GOLDEN if "grad_a" in c], ids=lambda c: f"D{c['D']}")
 def test_golden(case: dict[str, Any]) -> None:
     a, b, mirror = one(case["a"]), one(case["b"]), Metric(reflect=True)
@@ -388,13 +398,3 @@ def test_every_backend(rng: np.random.Generator) -> None:
     test_float32_in_float32_out(rng)
     test_empty_batches(False, rng)
     test_bad_input_is_named(rng)
-
-
-@pytest.mark.parametrize("size", [0, 1, 7, 8, 65])
-def test_aligned_rooms_have_their_size(size: int) -> None:
-    from maskerade_fast.backends.cpu import distances
-
-    room = distances._aligned_zeros(size)
-    assert room.shape == (size,)
-    assert size == 0 or room.ctypes.data % 64 == 0
-    assert not room.any()
