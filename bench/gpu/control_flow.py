@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 _LABEL = re.compile(r"\s*([.$\w]+):\s*$")
@@ -173,24 +173,12 @@ class Loop:
 
     def _order(self, inside: dict[int, Loop]) -> list[int]:
         """Blocks and inner loops so that each comes after all that leads to it."""
-        done: list[int] = []
-        seen = {self.header}
-        stack = [(self.header, iter(self._after(self.header, inside)))]
-        while stack:
-            block, following = stack[-1]
-            new = next((to for to in following if to not in seen), None)
-            if new is None:
-                done.append(block)
-                stack.pop()
-            else:
-                seen.add(new)
-                stack.append((new, iter(self._after(new, inside))))
-        return done[::-1]
+        return _postorder(self.header, lambda block: self._after(block, inside))[::-1]
 
 
 def _loops(kernel: Kernel) -> list[Loop]:
     """Natural loops, inner before outer: of an edge back to a block that every way to its start goes through."""
-    order = _postorder(kernel.successors)
+    order = _postorder(0, kernel.successors.__getitem__)
     before: dict[int, list[int]] = {block: [] for block in order}
     for block in order:
         for to in kernel.successors[block]:
@@ -221,10 +209,11 @@ def _loops(kernel: Kernel) -> list[Loop]:
     return loops
 
 
-def _postorder(successors: list[list[int]]) -> list[int]:
+def _postorder(start: int, after: Callable[[int], Sequence[int]]) -> list[int]:
+    """Blocks that can be reached from `start`, each after all that follow it, but for loops."""
     done: list[int] = []
-    seen = {0}
-    stack: list[tuple[int, Iterator[int]]] = [(0, iter(successors[0]))]
+    seen = {start}
+    stack = [(start, iter(after(start)))]
     while stack:
         block, following = stack[-1]
         new = next((to for to in following if to not in seen), None)
@@ -233,7 +222,7 @@ def _postorder(successors: list[list[int]]) -> list[int]:
             stack.pop()
         else:
             seen.add(new)
-            stack.append((new, iter(successors[new])))
+            stack.append((new, iter(after(new))))
     return done
 
 
