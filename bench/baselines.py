@@ -1,11 +1,12 @@
 """Yardsticks for evidence and predictions: the best single kernel, prior Monte Carlo, tempered SMC, nested sampling.
 
-All see the likelihood through a `Target`, which counts (a value with gradient as 3), and the prior as a standard normal
-distribution over the latent coordinates of each size. None is to be trusted alone: SMC with 1200 particles was 3 nats
-low on a problem of three components.
+All see the likelihood through a `CountedPosterior` (a value with gradient counts as 3), and the prior as a standard
+normal distribution over the latent coordinates of each size. None is to be trusted alone: SMC with 1200 particles was
+3 nats low on a problem of three components.
 
     from baselines import tempered_smc
-    estimate = tempered_smc(Target(RegressionData.from_arrays(x, y), prior, "cpu"), 512, np.random.default_rng(0))
+    problem = Problem.of(RegressionData.from_arrays(x, y), prior)
+    estimate = tempered_smc(CountedPosterior(problem), 512, np.random.default_rng(0))
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ import numpy as np
 from scipy import special
 
 from maskerade_fast import GMMBatch
+from maskerade_fast.counted_posterior import GRADIENT_COST, CountedPosterior
 from maskerade_fast.gmm import concat
 from maskerade_fast.latent import Latent
 from maskerade_fast.modes import curved
 from maskerade_fast.optimize import maximise_in_lockstep
 from maskerade_fast.prior import power_of_two, sobol_normal
 from maskerade_fast.starts import Summit
-from maskerade_fast.target import GRADIENT_COST, Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -77,7 +78,7 @@ class SizeEstimate(NamedTuple):
 
 
 def map_kernel(
-    target: Target,
+    target: CountedPosterior,
     rng: np.random.Generator,
     *,
     starts: int = 6,
@@ -141,7 +142,7 @@ def map_kernel(
 # ---- evidence ----
 
 
-def prior_monte_carlo(target: Target, draws: int, rng: np.random.Generator, *, nets: int = 8) -> Estimate:
+def prior_monte_carlo(target: CountedPosterior, draws: int, rng: np.random.Generator, *, nets: int = 8) -> Estimate:
     """Likelihoods averaged over the prior, in `nets` independent scrambled Sobol nets of draws / nets points a size.
 
     The error is that of the mean over the nets.
@@ -163,7 +164,7 @@ def prior_monte_carlo(target: Target, draws: int, rng: np.random.Generator, *, n
     return over_sizes(target, of_size)
 
 
-def tempered_smc(target: Target, particles: int, rng: np.random.Generator, *, moves: int = 5) -> Estimate:
+def tempered_smc(target: CountedPosterior, particles: int, rng: np.random.Generator, *, moves: int = 5) -> Estimate:
     """Sequential Monte Carlo from the prior to the posterior of each size.
 
     Likelihoods are raised to powers that leave half of the particles effective; then systematic resampling and `moves`
@@ -184,7 +185,7 @@ def tempered_smc(target: Target, particles: int, rng: np.random.Generator, *, mo
     return over_sizes(target, lambda n: _smc_of_size(target, n, power_of_two(particles), moves, rng))
 
 
-def _smc_of_size(target: Target, n: int, count: int, moves: int, rng: np.random.Generator) -> SizeEstimate:
+def _smc_of_size(target: CountedPosterior, n: int, count: int, moves: int, rng: np.random.Generator) -> SizeEstimate:
     d = target.latent_map.dimension(n)
     if d == 0:
         value = float(target.values(target.latent_map.forward(_latent(target, n, np.empty((1, 0)))))[0])
@@ -252,7 +253,7 @@ def _to_prior(points: Array, mean: Array, factor: Array) -> Array:
     return ratio
 
 
-def nested_sampling(target: Target, live: int, rng: np.random.Generator, *, dlogz: float = 0.01) -> Estimate:
+def nested_sampling(target: CountedPosterior, live: int, rng: np.random.Generator, *, dlogz: float = 0.01) -> Estimate:
     """Dynesty's static nested sampler for each size, in the unit cube of the latent coordinates.
 
     New points come from random walks. Uniform draws from ellipsoids cost fewer likelihoods on some problems (60 live
@@ -291,7 +292,7 @@ def nested_sampling(target: Target, live: int, rng: np.random.Generator, *, dlog
     return over_sizes(target, of_size)
 
 
-def over_sizes(target: Target, of_size: Callable[[int], SizeEstimate]) -> Estimate:
+def over_sizes(target: CountedPosterior, of_size: Callable[[int], SizeEstimate]) -> Estimate:
     """Σ_n p(n) Z_n; the errors of the sizes are independent."""
     begin, cost = time.perf_counter(), target.cost
     p = target.prior.size_probabilities
@@ -322,5 +323,5 @@ def over_sizes(target: Target, of_size: Callable[[int], SizeEstimate]) -> Estima
     )
 
 
-def _latent(target: Target, n: int, points: Array) -> Latent:
+def _latent(target: CountedPosterior, n: int, points: Array) -> Latent:
     return target.latent_map.latent(np.full(len(points), n), points.ravel())

@@ -29,8 +29,9 @@ from accuracy import ROOT, load_fixture
 from baselines import Estimate, nested_sampling, prior_monte_carlo, tempered_smc
 
 import maskerade_fast as mf
+from maskerade_fast.counted_posterior import CountedPosterior
 from maskerade_fast.data import RegressionData
-from maskerade_fast.target import Target
+from maskerade_fast.problem import Problem as RunProblem
 
 FIXTURES = ("two_tones_12", "two_tones_40", "smooth_25", "airline")
 UNSEEN = ROOT / "bench" / "unseen.json"
@@ -41,7 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "uncertainty": {"acquisition": "uncertainty"},
     "paper": {"proposals": "prior"},
 }
-YARDSTICKS: dict[str, Callable[[Target, int, np.random.Generator], Estimate]] = {
+YARDSTICKS: dict[str, Callable[[CountedPosterior, int, np.random.Generator], Estimate]] = {
     "prior_mc": prior_monte_carlo,
     "smc": tempered_smc,
     "nested": nested_sampling,
@@ -85,7 +86,7 @@ def measure(problem: Problem, method: str, seed: int, budget: int | None = None)
     kind, _, size = method.partition("/")
     begin = time.perf_counter()
     if kind in YARDSTICKS:
-        target = Target(RegressionData.from_arrays(problem.x, problem.y), problem.prior, "cpu")
+        target = CountedPosterior(RunProblem.of(RegressionData.from_arrays(problem.x, problem.y), problem.prior))
         found = YARDSTICKS[kind](target, int(size), np.random.default_rng(seed))
         value, sd, cost = found.log_evidence, found.log_evidence_sd, found.cost
     else:

@@ -20,8 +20,9 @@ from baselines import Estimate, SizeEstimate, over_sizes, prior_monte_carlo, tem
 from evidence import UNSEEN
 
 import maskerade_fast as mf
+from maskerade_fast.counted_posterior import CountedPosterior
 from maskerade_fast.data import RegressionData
-from maskerade_fast.target import Target
+from maskerade_fast.problem import Problem
 
 SEED = 20_240_601
 KINDS = ("one_tone", "two_tones", "smooth", "uneven_tone", "uneven_smooth")
@@ -54,11 +55,11 @@ def generate(index: int) -> dict[str, Any]:
     }
 
 
-def target_of(problem: dict[str, Any]) -> Target:
+def target_of(problem: dict[str, Any]) -> CountedPosterior:
     """Likelihood and prior of a problem."""
     x, y = np.array(problem["X"]), np.array(problem["y"])
     prior = mf.Prior.paper(x, problem["max_components"], problem["noise_variance"])
-    return Target(RegressionData.from_arrays(x, y), prior, "cpu")
+    return CountedPosterior(Problem.of(RegressionData.from_arrays(x, y), prior))
 
 
 def from_prior(problem: dict[str, Any], draws: int) -> Estimate:

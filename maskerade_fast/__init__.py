@@ -29,7 +29,7 @@ from .measure import PriorMeasure, ReferenceMeasure
 from .posterior import Posterior, load
 from .prediction import JointDensity, Prediction, combine_gaussians, combine_gaussians_joint
 from .prior import Draws, Prior
-from .quadrature import marginalise
+from .run.marginalise import marginalise
 from .surrogate import Surrogate
 from .warming import warm_up
 

@@ -18,7 +18,7 @@ from ._memory import require_room
 from .backends import to_host
 from .data import RegressionData
 from .gmm import GMMBatch
-from .gram import gram
+from .gram import host_factor
 
 _PRIOR_OBSERVATIONS = 20.0  # observations' worth of trust in the model, so that few data change little
 _LARGEST_LEVEL = 1.0 - 1e-12
@@ -50,15 +50,10 @@ def left_out_probabilities(g: GMMBatch, weights: Array, data: RegressionData) ->
     """
     require_room((4, len(data.y), len(data.y)), "working memory for leave-one-out predictions")
     y = to_host(data.y).astype(np.float64)
-    basis = None if data.basis is None else to_host(data.basis)
     logs, scores = [], []
     for b in np.flatnonzero(weights > 0.0):
-        covariance = to_host(gram(g[int(b) : int(b) + 1], data.X))[0].astype(np.float64)
-        if basis is not None:
-            covariance += basis @ basis.T
-        try:
-            factor = linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
-        except linalg.LinAlgError:
+        factor = host_factor(g[int(b) : int(b) + 1], data.X, basis=data.basis)
+        if factor is None:
             continue
         inverse, _ = linalg.lapack.dtrtri(factor, lower=1)
         inverse = np.tril(inverse)

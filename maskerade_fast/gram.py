@@ -6,6 +6,7 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import linalg
 
 from ._checks import Array, callers_level, check_finite, check_size, float_array, is_cupy, one_of, seen_by_host
 from .backends import array_namespace, get_backend, on_their_device, to_host
@@ -183,3 +184,29 @@ def _looks_rounded(column: Array) -> bool:
         return False
     xp = array_namespace(column)
     return bool(xp.diff(xp.unique(column).astype(np.float64)).min() <= spacing)
+
+
+def host_factor(g: GMMBatch, X: Array, *, noise_variance: Any = None, basis: Array | None = None) -> Array | None:
+    """Lower Cholesky factor, on the host, of the covariance of one mixture with the noise and a trend.
+
+    Parameters
+    ----------
+    g : GMMBatch of 1 mixture
+    X : array, shape (N, D), where `g` lives
+    noise_variance
+        As in `gram`.
+    basis : array, shape (N, q), optional
+        Of the trend, on any device: the covariance gains ``basis @ basis.T``.
+
+    Returns
+    -------
+    array, shape (N, N), float64; None where the covariance is not positive definite
+    """
+    covariance = to_host(gram(g, X, noise_variance=noise_variance))[0].astype(np.float64, copy=False)
+    if basis is not None:
+        basis = to_host(basis)
+        covariance = covariance + basis @ basis.T
+    try:
+        return np.asarray(linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False))
+    except linalg.LinAlgError:
+        return None

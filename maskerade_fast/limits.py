@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from ._checks import integer, positive
 from ._memory import require_bytes
 from .foresight import duration
 from .integrals import MOST_SECONDS, integral_seconds
-from .posterior import HistoryRow
 from .prior import Prior
 
 MOST_NODES = 2**20
@@ -58,12 +56,6 @@ class Limits:
         if self.seconds is None or size * each <= self.seconds - seconds:
             return size
         return max(1, int((self.seconds - seconds) / each))
-
-
-def last_batch(history: Sequence[HistoryRow]) -> tuple[int, float]:
-    """Cost and seconds of the last row of a history, of which there is one."""
-    before = (history[-2].cost, history[-2].seconds) if len(history) > 1 else (0, 0.0)
-    return history[-1].cost - before[0], history[-1].seconds - before[1]
 
 
 def check_room(limits: Limits, nodes: int, prior: Prior, proposals: str, device: str) -> None:

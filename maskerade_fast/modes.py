@@ -1,7 +1,7 @@
 """Local maxima of the posterior in latent coordinates, with their curvatures (docs/mathematics.md section 9).
 
 Starts of all sizes climb together: the best draws from the prior, sines fitted to the data, and modes of one
-component less with one added. Every likelihood is counted by the `Target`.
+component less with one added. Every likelihood is counted by the `CountedPosterior`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 from scipy import special
 
 from ._checks import Array
+from .counted_posterior import GRADIENT_COST, CountedPosterior
 from .latent import LatentMap
 from .optimize import maximise_in_lockstep
 from .relabelling import relabelled
 from .starts import Summit, growing_cost, grown_start, spectral_starts
-from .target import GRADIENT_COST, Target
 
 # Ascents: evaluations of each, at least, as planned from draws, and at most
 _FEWEST_STEPS, _USUAL_STEPS, _MOST_STEPS = 6, 30, 60
@@ -54,39 +54,39 @@ class Mode(NamedTuple):
         return self.log_posterior + float(np.log(np.diag(self.factor)).sum()) + float(special.gammaln(self.size + 1.0))
 
 
-def find_modes(target: Target, draws: list[Summit], budget: int, rng: np.random.Generator) -> list[Mode]:
+def find_modes(counted: CountedPosterior, draws: list[Summit], budget: int, rng: np.random.Generator) -> list[Mode]:
     """Modes of all sizes, best first, from sines, from draws given best first, and from modes of one component less.
 
     Most of the budget is for ascents, and curvatures have what these leave.
     """
-    end = target.cost + budget
+    end = counted.cost + budget
     # sines first: they rise from far below to where no draw has been
-    starts = [*spectral_starts(target), *draws]
+    starts = [*spectral_starts(counted), *draws]
     sizes = sorted({start.size for start in starts})
     rounds = max((sum(s.size == n for s in starts) for n in sizes), default=0)
     by_size = [[s for s in starts if s.size == n] for n in sizes]
     in_turn = [own[k] for k in range(rounds) for own in by_size if k < len(own)]  # the best of each size, then the next
-    curvatures = sum(curvature_cost(target.latent_map.dimension(n)) for n in sizes)
-    many = target.latent_map.dimension(sizes[-1]) > _MANY
+    curvatures = sum(curvature_cost(counted.latent_map.dimension(n)) for n in sizes)
+    many = counted.latent_map.dimension(sizes[-1]) > _MANY
     kept, wave = (_RESERVE_OF_MANY, _FIRST_WAVE_OF_MANY) if many else (_RESERVE, _FIRST_WAVE)
     reserve = min(curvatures, int(kept * budget))
     first = max(int(wave * (budget - reserve)), min(GRADIENT_COST * _FEWEST_STEPS, budget))
-    summits = ascend(target, in_turn[: max(first // (GRADIENT_COST * _USUAL_STEPS), len(sizes))], first)
+    summits = ascend(counted, in_turn[: max(first // (GRADIENT_COST * _USUAL_STEPS), len(sizes))], first)
     best = {n: max((s for s in summits if s.size == n), key=lambda s: s.rank) for n in {s.size for s in summits}}
     for k, n in enumerate(sizes):  # each from the best of one component less, which may have grown itself
-        share = (end - target.cost - reserve) // (len(sizes) - k + 1)
-        if n - 1 in best and share >= growing_cost(target) + GRADIENT_COST * _FEWEST_STEPS:
-            start = grown_start(target, best[n - 1], rng)
-            grown = ascend(target, [start], share - growing_cost(target)) if start is not None else []
+        share = (end - counted.cost - reserve) // (len(sizes) - k + 1)
+        if n - 1 in best and share >= growing_cost(counted) + GRADIENT_COST * _FEWEST_STEPS:
+            start = grown_start(counted, best[n - 1], rng)
+            grown = ascend(counted, [start], share - growing_cost(counted)) if start is not None else []
             summits += grown
             best[n] = max([*grown, best[n]] if n in best else grown, key=lambda s: s.rank)
-    left = end - target.cost - reserve
+    left = end - counted.cost - reserve
     again = sorted(best.values(), key=lambda s: -s.rank)[: max(1, left // (GRADIENT_COST * _USUAL_STEPS))]
-    summits += ascend(target, again, left)
-    return curved(target, summits, end - target.cost)
+    summits += ascend(counted, again, left)
+    return curved(counted, summits, end - counted.cost)
 
 
-def ascend(target: Target, starts: list[Summit], budget: int) -> list[Summit]:
+def ascend(counted: CountedPosterior, starts: list[Summit], budget: int) -> list[Summit]:
     """Ascents together, one batched likelihood with gradient a step, from as many of the starts as `budget` allows."""
     starts = starts[: max(0, budget) // (GRADIENT_COST * _FEWEST_STEPS)]
     if not starts:
@@ -94,8 +94,8 @@ def ascend(target: Target, starts: list[Summit], budget: int) -> list[Summit]:
     steps = min(budget // (GRADIENT_COST * len(starts)), _MOST_STEPS)
 
     def evaluate(rows: list[int], points: list[Array]) -> list[tuple[float, Array]]:
-        latent = target.latent_map.latent([starts[k].size for k in rows], np.concatenate(points))
-        values, gradients = target.log_posteriors(latent)
+        latent = counted.latent_map.latent([starts[k].size for k in rows], np.concatenate(points))
+        values, gradients = counted.log_posteriors(latent)
         return list(zip(values.tolist(), gradients, strict=True))
 
     options: dict[str, Any] = {"max_evaluations": steps, "tolerance": _TOLERANCE, "memory": _MEMORY}
@@ -103,7 +103,7 @@ def ascend(target: Target, starts: list[Summit], budget: int) -> list[Summit]:
     return [Summit(s.size, end.x, end.value) for s, end in zip(starts, ends, strict=True) if end is not None]
 
 
-def curved(target: Target, summits: list[Summit], budget: int) -> list[Mode]:
+def curved(counted: CountedPosterior, summits: list[Summit], budget: int) -> list[Mode]:
     """Distinct modes, best first, with curvatures by differences of gradients as far as `budget` goes."""
     modes: list[Mode] = []
     ranked = sorted(summits, key=lambda s: -s.rank)
@@ -111,12 +111,12 @@ def curved(target: Target, summits: list[Summit], budget: int) -> list[Mode]:
         n, xi, value = summit
         d = len(xi)
         if summit.rank < ranked[0].rank - _BEHIND - d or any(
-            is_twin(target.latent_map, mode, summit) for mode in modes
+            is_twin(counted.latent_map, mode, summit) for mode in modes
         ):
             continue
         cost = curvature_cost(d)
         if cost <= budget:
-            modes.append(Mode(n, xi, value, curvature_factor(target, n, xi)))
+            modes.append(Mode(n, xi, value, curvature_factor(counted, n, xi)))
             budget -= cost
         elif all(mode.size != n for mode in modes):
             modes.append(Mode(n, xi, value, _ROUGH_SD * np.eye(d)))
@@ -128,11 +128,11 @@ def curvature_cost(d: int) -> int:
     return GRADIENT_COST * (d + 1)
 
 
-def curvature_factor(target: Target, size: int, xi: Array) -> Array:
+def curvature_factor(counted: CountedPosterior, size: int, xi: Array) -> Array:
     """Lower Cholesky factor of the inverse curvature of the log posterior at `xi`, by differences of gradients."""
     d = len(xi)
     points = np.concatenate([xi[None], xi + _DIFFERENCE * np.eye(d)])
-    _, gradients = target.log_posteriors(target.latent_map.latent(np.full(d + 1, size), points.ravel()))
+    _, gradients = counted.log_posteriors(counted.latent_map.latent(np.full(d + 1, size), points.ravel()))
     rows = (np.array(gradients[1:]) - gradients[0]) / _DIFFERENCE
     return inverse_factor(-0.5 * (rows + rows.T))
 

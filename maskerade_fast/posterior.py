@@ -26,13 +26,11 @@ from .data import RegressionData, Standardiser
 from .errors import DataError
 from .gmm import GMMBatch
 from .gp import GPPrediction, predict_gp
-from .importance import Controlled
+from .history import HistoryRow
 from .inputs import UNNAMED, ColumnNames, Inputs, targets
-from .integrals import Evidence
 from .prediction import Prediction, combine_gaussians, combine_gaussians_joint
 from .saved import packed, unpacked
 from .spectra import Band, Weighted, kernel_band, spectral_band
-from .surrogate import Surrogate
 
 _PRUNED_MASS = 1e-4  # of the predictive mixture
 _JOINT_BYTES = 256 * 2**20  # of covariances of new points at a time
@@ -40,22 +38,6 @@ _JOINT_BYTES = 256 * 2**20  # of covariances of new points at a time
 _MOST_LEFT_OUT, _MANY_POINTS = 32, 2000
 _FEW_NAMES = 6  # of inputs and sizes that `repr` shows
 _ARCHIVE_KIND, _ARCHIVE_VERSION = "posterior", 3
-
-
-@dataclass(frozen=True)
-class HistoryRow:
-    """State of a run after one batch.
-
-    `evaluations` counts likelihoods (`cost` counts a value with gradient as 3), `seconds` from the start;
-    `log_evidence`, its sd and the best log likelihood so far are in the user's units.
-    """
-
-    evaluations: int
-    cost: int
-    seconds: float
-    log_evidence: float
-    log_evidence_sd: float
-    best_log_likelihood: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,85 +108,6 @@ class Posterior:
             f"warnings: {len(self.warnings) or 'none'}",
         ]
         return "\n  ".join(lines)
-
-    @classmethod
-    def from_quadrature(
-        cls,
-        data: RegressionData,
-        standardiser: Standardiser,
-        surrogate: Surrogate,
-        evidence: Evidence,
-        log_likelihoods: Array,
-        max_components: int,
-        warnings: tuple[str, ...],
-        history: tuple[HistoryRow, ...],
-    ) -> Posterior:
-        """From the last state of a run; `data` and `log_likelihoods` in standardised units."""
-        weights, factor = _pair_weights(surrogate, evidence)
-        probabilities = np.zeros(max_components)
-        probabilities[evidence.sizes - 1] = evidence.mean_by_size / evidence.mean
-        node_mass = evidence.node_weights * evidence.node_values
-        shift = standardiser.log_density_shift(data.n_points)
-        return cls(
-            data_standardised=data,
-            standardiser=standardiser,
-            mixtures_standardised=surrogate.mixtures,
-            log_likelihoods=log_likelihoods + shift,
-            log_evidence=evidence.log_evidence + shift,
-            log_evidence_sd=evidence.log_evidence_sd,
-            component_probabilities=probabilities,
-            pair_weights=weights,
-            factor=factor,
-            nodes_standardised=evidence.nodes,
-            node_probabilities=node_mass / node_mass.sum(),
-            warnings=warnings,
-            history=history,
-        )
-
-    @classmethod
-    def from_controlled(
-        cls,
-        data: RegressionData,
-        standardiser: Standardiser,
-        controlled: Controlled,
-        log_likelihoods: Array,
-        max_components: int,
-        warnings: tuple[str, ...],
-        history: tuple[HistoryRow, ...],
-    ) -> Posterior:
-        """From draws with the surrogate as control variate, in standardised units.
-
-        Predictions weigh the draws by f. As far as the surrogate explains f, and if it explains half or more, they take
-        its pair weights instead; a mixture of both is positive semi-definite as both are.
-        """
-        share = controlled.trusted
-        surrogate, evidence = controlled.surrogate, controlled.evidence
-        log_f = np.where(controlled.sampled, controlled.log_f, -np.inf)  # others may be too large for exp
-        f = np.exp(log_f - log_f.max())
-        f *= (1.0 - share) / f.sum()
-        weights, factor = np.diag(f), np.diag(np.sqrt(f))
-        nodes, node_mass = surrogate.mixtures, f
-        if share > 0.0:
-            pairs, pair_factor = _pair_weights(surrogate, evidence)
-            weights = weights + share * pairs
-            factor = np.hstack([factor, math.sqrt(share) * pair_factor])
-            nodes, node_mass = evidence.nodes, evidence.node_weights * evidence.node_values
-        shift = standardiser.log_density_shift(data.n_points)
-        return cls(
-            data_standardised=data,
-            standardiser=standardiser,
-            mixtures_standardised=surrogate.mixtures,
-            log_likelihoods=log_likelihoods + shift,
-            log_evidence=controlled.log_evidence + shift,
-            log_evidence_sd=controlled.log_evidence_sd,
-            component_probabilities=controlled.by_size[:max_components],
-            pair_weights=weights,
-            factor=factor,
-            nodes_standardised=nodes,
-            node_probabilities=node_mass / node_mass.sum(),
-            warnings=warnings,
-            history=history,
-        )
 
     @property
     def mixtures(self) -> GMMBatch:
@@ -445,14 +348,6 @@ class Posterior:
             one = f"; one point of {n_dims} inputs is [[...]]" if inputs.numbers.shape == (n_dims, 1) else ""
             raise ValueError(f"X_new: shape {inputs.numbers.shape}, expected (M, {n_dims}){one}")
         return inputs.relative_to(self.standardiser.x_origin).astype(np.float64, copy=False)
-
-
-def _pair_weights(surrogate: Surrogate, evidence: Evidence) -> tuple[Array, Array]:
-    """W of docs/mathematics.md section 8, shape (h, h), scaled to add up to 1, and F with W = F F^T."""
-    amplitude = np.exp(0.5 * (surrogate.log_values - surrogate.log_offset))
-    weights = amplitude[:, None] * evidence.weights * amplitude
-    scale = float(weights.sum())
-    return weights / scale, amplitude[:, None] * evidence.factor / np.sqrt(scale)
 
 
 def load(path: str | os.PathLike[str]) -> Posterior:

@@ -22,6 +22,7 @@ from scipy import special
 
 from ._checks import Array
 from .backends import single_threaded_blas
+from .counted_posterior import CountedPosterior
 from .gmm import GMMBatch, concat
 from .latent import Latent, LatentMap
 from .measure import MixtureMeasure, PriorMeasure
@@ -29,7 +30,6 @@ from .modes import Mode, ascend, curvature_cost, curvature_factor, curved, find_
 from .prior import Prior
 from .starts import Summit, summits_at
 from .student import LEAST_PRIOR, StudentMixture
-from .target import Target
 
 # The t distributions round modes are this much wider than curvatures say, for tails that these do not see
 _WIDER = 1.2
@@ -92,9 +92,9 @@ class Adaptation:
         Laplace's estimate from the modes that ascents ended at; minus infinity without any.
     """
 
-    def __init__(self, target: Target, rng: np.random.Generator) -> None:
-        self.target, self.rng = target, rng
-        self.proposal = MixtureMeasure.of_prior(target.prior)
+    def __init__(self, counted: CountedPosterior, rng: np.random.Generator) -> None:
+        self.counted, self.rng = counted, rng
+        self.proposal = MixtureMeasure.of_prior(counted.prior)
         self.sample: Sample | None = None
         self.modes: tuple[Mode, ...] = ()
         self._summits: tuple[Mode, ...] = ()
@@ -105,15 +105,15 @@ class Adaptation:
     def log_evidence_by_modes(self) -> float:
         if not self._summits:
             return -math.inf
-        p = self.target.prior.size_probabilities
+        p = self.counted.prior.size_probabilities
         return float(special.logsumexp([mode.log_mass + math.log(p[mode.size - 1]) for mode in self._summits]))
 
     def design(self, count: int, affordable: Callable[[], int] | None = None) -> None:
         """Evaluate `count` draws from the prior, or as many as are `affordable`: asked after 1, 2, 4, ... of them."""
-        drawn = PriorMeasure(self.target.prior).candidates(count, self.rng)
-        values = self.target.values(drawn.mixtures[: count if affordable is None else 1])
+        drawn = PriorMeasure(self.counted.prior).candidates(count, self.rng)
+        values = self.counted.values(drawn.mixtures[: count if affordable is None else 1])
         while affordable is not None and (more := min(count, 2 * len(values), affordable())) > len(values):
-            values = np.append(values, self.target.values(drawn.mixtures[len(values) : more]))
+            values = np.append(values, self.counted.values(drawn.mixtures[len(values) : more]))
         found = summits_at(drawn.latent, values)
         self._best_draws = sorted(found, key=lambda draw: -draw.log_posterior)
         self.sample = Sample(drawn.mixtures[: len(values)], values, (self.proposal,), (len(values),))
@@ -121,13 +121,13 @@ class Adaptation:
     @single_threaded_blas()
     def ascend(self, budget: int) -> None:
         """Seek the modes for about `budget`, their curvature included, and put the Laplace mixture round them."""
-        self.modes = self._summits = tuple(find_modes(self.target, self._best_draws, budget, self.rng))
-        self.proposal = self._laplace = laplace_mixture(self.target.prior, self.modes)
+        self.modes = self._summits = tuple(find_modes(self.counted, self._best_draws, budget, self.rng))
+        self.proposal = self._laplace = laplace_mixture(self.counted.prior, self.modes)
 
     def refine(self, count: int, rest: int) -> None:
         """Evaluate `count` draws from the proposal and `absorb` them."""
         drawn = self.proposal.candidates(count, self.rng).mixtures
-        self.absorb(drawn, self.target.values(drawn), self.proposal, rest)
+        self.absorb(drawn, self.counted.values(drawn), self.proposal, rest)
 
     @single_threaded_blas()
     def absorb(self, mixtures: GMMBatch, log_likelihoods: Array, measure: MixtureMeasure, rest: int) -> None:
@@ -148,7 +148,7 @@ class Adaptation:
             found = self._heavy(matched, sample.log_likelihoods, weights, int(_HEAVY_BUDGET * len(mixtures)))
         if found:
             self.modes = (*self.modes, *found)
-            self._laplace = laplace_mixture(self.target.prior, self.modes)
+            self._laplace = laplace_mixture(self.counted.prior, self.modes)
         self.sample, self.proposal = sample, refined(self._laplace, matched, log_f)
 
     def _climbed(self, matched: Latent, log_likelihoods: Array, budget: int) -> list[Mode]:
@@ -161,8 +161,8 @@ class Adaptation:
         climb = budget - curvature_cost(len(xi))
         if log_posteriors[b] < known + _HIGHER or climb <= 0:
             return []
-        summits = ascend(self.target, [Summit(n, xi, float(log_posteriors[b]))], climb)
-        return curved(self.target, summits, curvature_cost(len(xi)))
+        summits = ascend(self.counted, [Summit(n, xi, float(log_posteriors[b]))], climb)
+        return curved(self.counted, summits, curvature_cost(len(xi)))
 
     def _heavy(self, matched: Latent, log_likelihoods: Array, weights: Array, budget: int) -> list[Mode]:
         """The heaviest draws with their curvatures, as far as `budget` goes; none that had its turn."""
@@ -176,7 +176,7 @@ class Adaptation:
                 continue
             budget -= cost
             value = float(log_likelihoods[b]) - 0.5 * float(xi @ xi)
-            found.append(Mode(n, xi, value, curvature_factor(self.target, n, xi)))
+            found.append(Mode(n, xi, value, curvature_factor(self.counted, n, xi)))
         return found
 
 

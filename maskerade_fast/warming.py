@@ -9,7 +9,7 @@ from .distances import gaussian_mmd2, gaussian_mmd2_vjp
 from .gp import predict_gp
 from .gram import gram
 from .likelihood import log_likelihood
-from .quadrature import marginalise
+from .run.marginalise import marginalise
 from .student import StudentMixture
 
 _WARM_UP_POINTS = (512, 2048)  # so many that CPU threads share one matrix, and then its factorisation

@@ -19,7 +19,8 @@ import pytest
 import maskerade_fast as mf
 from maskerade_fast.data import RegressionData, Standardiser
 from maskerade_fast.gmm import GMMBatch
-from maskerade_fast.posterior import HistoryRow, Posterior
+from maskerade_fast.history import HistoryRow
+from maskerade_fast.posterior import Posterior
 from maskerade_fast.tables import Table
 
 Edit = tuple[str, int, int, bytes]  # what, which member, where, with what

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import maskerade_fast as mf
+from maskerade_fast.counted_posterior import CountedPosterior
 from maskerade_fast.data import RegressionData
-from maskerade_fast.target import Target
+from maskerade_fast.problem import Problem
 
 ROOT = Path(__file__).parents[1]
 BENCH = ROOT / "bench"
@@ -29,14 +30,14 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return baselines
 
 
-def problem(name: str, **settings) -> tuple[Target, dict]:
+def problem(name: str, **settings) -> tuple[CountedPosterior, dict]:
     known = FIXTURES[name]
     x, y = np.array(known["X"]), np.array(known["y"])
     prior = mf.Prior.paper(x, max_components=known["max_components"], noise_variance=known["noise_variance"])
-    return Target(RegressionData.from_arrays(x, y), prior, "cpu"), known
+    return CountedPosterior(Problem.of(RegressionData.from_arrays(x, y), prior)), known
 
 
-def check(found, known: dict, target: Target) -> None:
+def check(found, known: dict, target: CountedPosterior) -> None:
     """Evidence within four standard errors, of the whole and of each size; cost and weights as they should be."""
     assert abs(found.log_evidence - known["log_evidence"]) < 4.0 * found.log_evidence_sd
     by_size, p = np.array(known["log_evidence_by_size"]), target.prior.size_probabilities

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import maskerade_fast.quadrature
+import maskerade_fast.run.drive
 from maskerade_fast.cli import main
 from maskerade_fast.tables import read_table
 
@@ -93,7 +93,7 @@ def test_c48_closed_full_and_broken_streams(
 def test_c48_an_interrupted_fit_keeps_what_it_has(
     capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = maskerade_fast.quadrature._report
+    report = maskerade_fast.run.drive._report
     rows = []
 
     def interrupted(row: Any, *others: Any) -> bool:
@@ -102,7 +102,7 @@ def test_c48_an_interrupted_fit_keeps_what_it_has(
             signal.raise_signal(signal.SIGINT)
         return report(row, *others)
 
-    monkeypatch.setattr(maskerade_fast.quadrature, "_report", interrupted)
+    monkeypatch.setattr(maskerade_fast.run.drive, "_report", interrupted)
     model, predictions = tmp_path / "m.npz", tmp_path / "p.csv"
     status = main(
         ["fit", str(data), "--budget", "200", "--seed", "3", "--save", str(model), "--predictions", str(predictions)]

@@ -9,10 +9,11 @@ import pytest
 from scipy import special
 
 import maskerade_fast as mf
+from maskerade_fast.counted_posterior import CountedPosterior
 from maskerade_fast.data import RegressionData
 from maskerade_fast.importance import effective_size, plain_estimate
 from maskerade_fast.modes import spectral_starts
-from maskerade_fast.target import Target
+from maskerade_fast.problem import Problem
 
 
 @pytest.mark.parametrize("dropped", [0.0, 0.3])
@@ -22,7 +23,7 @@ def test_c11_frequencies_of_a_spectrum_are_cycles_per_unit_of_x(dropped: float) 
     x = x[np.random.default_rng(0).uniform(size=200) >= dropped]
     window = float(np.ptp(x))
     data = RegressionData(((x - x[0]) / window)[:, None], np.sin(2 * np.pi * 2 * x))
-    target = Target(data, mf.Prior.from_data(x, 2), "cpu")
+    target = CountedPosterior(Problem.of(data, mf.Prior.from_data(x, 2)))
     leading = next(start for start in spectral_starts(target) if start.size == 1)
     mixture = target.latent_map.forward(target.latent_map.latent([1], leading.xi))
     frequency = float(mixture.means[0, 0]) / window

@@ -293,7 +293,7 @@ def test_c43_outputs_are_checked_before_the_fit(
     os.link(data, tmp_path / "hard.csv")
     (tmp_path / "soft.csv").symlink_to(data)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("maskerade_fast.quadrature.marginalise", lambda *_, **__: pytest.fail("it began"))
+    monkeypatch.setattr("maskerade_fast.run.marginalise.marginalise", lambda *_, **__: pytest.fail("it began"))
     for options in (
         *(["--save", name] for name in ("d.csv", data, "hard.csv", "soft.csv", "./x/../d.csv", tmp_path, "no/m.npz")),
         ["--predictions", "d.csv"],

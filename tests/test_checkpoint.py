@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import maskerade_fast as mf
-from maskerade_fast import checkpoint, quadrature, target
+from maskerade_fast import journal, problem
 
 QUICK: dict[str, Any] = {"budget": 150, "batch_size": 10, "nodes": 64, "max_components": 2, "seed": 3, "device": "cpu"}
 PRIOR: dict[str, Any] = {**QUICK, "proposals": "prior", "initial": 20, "budget": 40, "acquisition": "random"}
@@ -50,7 +50,7 @@ class Counter:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count, self.calls, self.fail_at = 0, 0, -1
-        real = target.log_likelihood
+        real = problem.log_likelihood
 
         def counted(g: mf.GMMBatch, *args: Any, **options: Any) -> Any:
             self.calls += 1
@@ -59,8 +59,7 @@ class Counter:
             self.count += len(g)
             return real(g, *args, **options)
 
-        for module in (target, quadrature):
-            monkeypatch.setattr(module, "log_likelihood", counted)
+        monkeypatch.setattr(problem, "log_likelihood", counted)
 
 
 @BOTH
@@ -256,7 +255,7 @@ def test_other_priors_and_versions_are_refused_by_name(tmp_path: Path, monkeypat
         fit(settings, path, prior=dataclasses.replace(prior, concentration=2.0))
     with pytest.raises(mf.DataError, match=r"another run: prior\.mean_sd differs"):
         fit(settings, path, prior=dataclasses.replace(prior, mean_sd=2 * prior.mean_sd))
-    monkeypatch.setattr(checkpoint, "__version__", "9.0")
+    monkeypatch.setattr(journal, "__version__", "9.0")
     with pytest.raises(mf.DataError, match=r"another run: version is .* there, 9\.0 here"):
         fit(settings, path, prior=prior)
 

@@ -14,7 +14,6 @@ from commands import refused, run
 from numpy.testing import assert_allclose, assert_array_equal
 
 import maskerade_fast.cli.bench
-import maskerade_fast.quadrature
 from maskerade_fast import BackendUnavailableError
 from maskerade_fast.cli import main
 from maskerade_fast.tables import read_table
@@ -154,7 +153,7 @@ def test_a_gpu(capsys: pytest.CaptureFixture[str], data: Path, monkeypatch: pyte
         raise BackendUnavailableError("enough seen")
 
     assert "emulated device; CuPy is" in run(capsys, "info")[1]
-    monkeypatch.setattr(maskerade_fast.quadrature, "marginalise", recorded)
+    monkeypatch.setattr("maskerade_fast.run.marginalise.marginalise", recorded)
     refused(capsys, "fit", data, "--quiet", "--device", "gpu")
     assert seen == {"device": "gpu"}
 
@@ -194,7 +193,7 @@ def test_interrupt_before_a_result(
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(maskerade_fast.quadrature, "marginalise", interrupted)
+    monkeypatch.setattr("maskerade_fast.run.marginalise.marginalise", interrupted)
     status, _, err = run(capsys, "fit", data)
     assert status == 130
     assert err == "maskerade-fast fit: interrupted before there was a result\n"
@@ -209,7 +208,7 @@ def test_minutes_replace_the_budget(
         seen.update(options)
         raise BackendUnavailableError("enough\nseen")
 
-    monkeypatch.setattr(maskerade_fast.quadrature, "marginalise", recorded)
+    monkeypatch.setattr("maskerade_fast.run.marginalise.marginalise", recorded)
     assert refused(capsys, "fit", data, "--quiet", "--minutes", 0.5) == "maskerade-fast fit: enough seen\n"
     assert (seen["budget"], seen["time_budget"], seen["progress"]) == (None, 30.0, False)
 

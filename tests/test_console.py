@@ -25,8 +25,7 @@ from maskerade_fast._start import is_command
 from maskerade_fast.cli import main
 from maskerade_fast.console import Session, run
 from maskerade_fast.heartbeat import heartbeat, ticking
-from maskerade_fast.quadrature import _progress_bar
-from maskerade_fast.sampling import Limits
+from maskerade_fast.run.drive import progress_bar
 from maskerade_fast.streams import Stream
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals, descriptors and /dev/full of POSIX")
@@ -163,7 +162,7 @@ def test_warnings_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("stream", [None, Failing("write", OSError(5, "Input/output error"))])
 def test_progress_bar_on_a_broken_stream(monkeypatch: pytest.MonkeyPatch, stream: Any) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
-    with _progress_bar(True, Limits.checked(100, None, 10, 10)) as bar:
+    with progress_bar(True, 100) as bar:
         bar.set_postfix_str("log evidence 1.00 ± 0.10", refresh=False)
         bar.update(50)
 

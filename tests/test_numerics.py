@@ -10,7 +10,7 @@ import pytest
 
 import maskerade_fast as mf
 from maskerade_fast.acquisition import propose
-from maskerade_fast.quadrature import default_metric
+from maskerade_fast.problem import default_metric
 
 PRIOR = mf.Prior.from_data(np.linspace(0.0, 1.0, 30), 3)
 METRIC = default_metric(PRIOR)

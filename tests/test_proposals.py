@@ -7,16 +7,17 @@ import math
 import numpy as np
 import pytest
 
+from maskerade_fast.counted_posterior import CountedPosterior
 from maskerade_fast.data import RegressionData
 from maskerade_fast.likelihood import log_likelihood
 from maskerade_fast.measure import MixtureMeasure
 from maskerade_fast.modes import Mode, ascend, inverse_factor, is_twin
 from maskerade_fast.prior import Prior
+from maskerade_fast.problem import Problem
 from maskerade_fast.proposals import Adaptation, embedded, laplace_mixture, size_shares, tempered
-from maskerade_fast.quadrature import marginalise
 from maskerade_fast.relabelling import relabelled
+from maskerade_fast.run.marginalise import marginalise
 from maskerade_fast.starts import Summit
-from maskerade_fast.target import Target
 
 X = np.linspace(0.0, 1.0, 30)
 Y = np.sin(2 * np.pi * 3 * X) + 0.3 * np.cos(2 * np.pi * 7 * X) + 0.1 * np.sin(1e4 * np.arange(30.0) ** 2)
@@ -24,11 +25,11 @@ PRIOR = Prior.from_data(X, max_components=3)
 
 
 @pytest.fixture
-def target() -> Target:
-    return Target(RegressionData.from_arrays(X, Y), PRIOR, "cpu")
+def target() -> CountedPosterior:
+    return CountedPosterior(Problem.of(RegressionData.from_arrays(X, Y), PRIOR))
 
 
-def test_gradients_of_every_size(target: Target, rng: np.random.Generator) -> None:
+def test_gradients_of_every_size(target: CountedPosterior, rng: np.random.Generator) -> None:
     latent = PRIOR.sample(2, rng).latent
     values, gradients = target.log_posteriors(latent)
     assert target.cost == 3 * len(latent)
@@ -46,7 +47,7 @@ def test_gradients_of_every_size(target: Target, rng: np.random.Generator) -> No
     np.testing.assert_allclose(values + [0.5 * xi @ xi for xi in latent.points()], expected, atol=1e-10)
 
 
-def test_ascents_rise_within_their_budget(target: Target, rng: np.random.Generator) -> None:
+def test_ascents_rise_within_their_budget(target: CountedPosterior, rng: np.random.Generator) -> None:
     latent = PRIOR.sample(2, rng).latent
     starts = [Summit(int(n), xi, 0.0) for n, xi in zip(latent.sizes, latent.points(), strict=True)]
     first, _ = target.log_posteriors(latent)
@@ -59,7 +60,7 @@ def test_ascents_rise_within_their_budget(target: Target, rng: np.random.Generat
     assert ascend(target, starts, 5) == []
 
 
-def test_company_does_not_change_an_ascent(target: Target, rng: np.random.Generator) -> None:
+def test_company_does_not_change_an_ascent(target: CountedPosterior, rng: np.random.Generator) -> None:
     latent = PRIOR.sample(2, rng).latent
     starts = [Summit(int(n), xi, 0.0) for n, xi in zip(latent.sizes, latent.points(), strict=True)]
     together = ascend(target, starts, 3 * 10 * len(starts))
@@ -122,7 +123,7 @@ def test_components_are_added_to_a_smaller_mode(rng: np.random.Generator) -> Non
     np.testing.assert_allclose((factor @ step)[added], [0.7 * step[0], step[2], step[5]], rtol=1e-12)
 
 
-def test_a_draw_that_carries_the_weight_gets_its_own_distribution(target: Target) -> None:
+def test_a_draw_that_carries_the_weight_gets_its_own_distribution(target: CountedPosterior) -> None:
     adaptation = Adaptation(target, np.random.default_rng(0))
     adaptation.design(20)
     before = target.cost
@@ -137,7 +138,7 @@ def test_a_draw_that_carries_the_weight_gets_its_own_distribution(target: Target
     assert 60 < target.cost - before <= 90
 
 
-def test_a_draw_above_the_modes_is_climbed_from(target: Target) -> None:
+def test_a_draw_above_the_modes_is_climbed_from(target: CountedPosterior) -> None:
     adaptation = Adaptation(target, np.random.default_rng(0))
     adaptation.design(20)
     assert adaptation.log_evidence_by_modes == -np.inf
@@ -174,7 +175,7 @@ def test_shares_and_tempered_weights() -> None:
     np.testing.assert_allclose(tempered(np.zeros(8), 100.0), 1.0 / 8.0)
 
 
-def test_adaptation_counts_and_ends_near_the_posterior(target: Target, rng: np.random.Generator) -> None:
+def test_adaptation_counts_and_ends_near_the_posterior(target: CountedPosterior, rng: np.random.Generator) -> None:
     adaptation = Adaptation(target, rng)
     adaptation.design(60)
     assert target.cost == 60

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import maskerade_fast as mf
-from maskerade_fast import quadrature, sampling
+from maskerade_fast import problem
+from maskerade_fast.run import adaptive_run, prior_run
 
 QUICK = {"budget": 30, "initial": 20, "batch_size": 5, "nodes": 64, "max_components": 2, "proposals": "prior"}
 
@@ -169,9 +170,9 @@ def test_no_batch_starts_that_would_end_late(monkeypatch):
         clock[0] += 10.0
         return real(*args, **kwargs)
 
-    real = quadrature.propose
-    monkeypatch.setattr(quadrature, "propose", slow)
-    monkeypatch.setattr("maskerade_fast.checkpoint.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    real = prior_run.propose
+    monkeypatch.setattr(prior_run, "propose", slow)
+    monkeypatch.setattr("maskerade_fast.recorder.time", SimpleNamespace(perf_counter=lambda: clock[0]))
     post = fit(budget=None, time_budget=25.0, acquisition="random")
     assert [row.seconds for row in post.history] == [0.0, 0.0, 0.0, 0.0, 10.0, 20.0]
 
@@ -198,8 +199,8 @@ def test_interrupt_returns_what_there_is(monkeypatch, stop_at, count):
             raise KeyboardInterrupt
         return real(*args, **kwargs)
 
-    real = quadrature.log_likelihood
-    monkeypatch.setattr(quadrature, "log_likelihood", interrupted)
+    real = problem.log_likelihood
+    monkeypatch.setattr(problem, "log_likelihood", interrupted)
     post = fit()
     assert len(post.mixtures) == count
     assert any("interrupted" in w for w in post.warnings)
@@ -220,12 +221,12 @@ def test_progress_bar_reports_on_standard_error(capsys):
 def test_the_measure_is_a_value(monkeypatch):
     """With any other reference measure, f is L * prior / q: a measure of half the density gives the same evidence."""
 
-    class Halved(quadrature.PriorMeasure):
+    class Halved(prior_run.PriorMeasure):
         def log_density_ratio(self, mixtures):
             return np.full(len(mixtures), np.log(2.0))
 
     plain = fit(acquisition="random")
-    monkeypatch.setattr(quadrature, "PriorMeasure", Halved)
+    monkeypatch.setattr(prior_run, "PriorMeasure", Halved)
     np.testing.assert_allclose(fit(acquisition="random").log_evidence, plain.log_evidence + np.log(2.0), atol=1e-9)
 
 
@@ -284,7 +285,7 @@ def test_constant_target(y):
 
 
 def test_draws_without_a_finite_likelihood_wait_for_one_with_it(monkeypatch):
-    real, calls = quadrature.log_likelihood, []
+    real, calls = problem.log_likelihood, []
 
     def failing(g, *args, **kwargs):
         calls.append(len(g))
@@ -294,7 +295,7 @@ def test_draws_without_a_finite_likelihood_wait_for_one_with_it(monkeypatch):
         return result
 
     failures = 2
-    monkeypatch.setattr(quadrature, "log_likelihood", failing)
+    monkeypatch.setattr(problem, "log_likelihood", failing)
     post = fit()
     assert len(post.mixtures) == 30
     assert (post.log_likelihoods[:10] == -np.inf).all()
@@ -307,7 +308,7 @@ def test_draws_without_a_finite_likelihood_wait_for_one_with_it(monkeypatch):
 @pytest.mark.parametrize("proposals", ["prior", "laplace"])
 def test_searches_that_end_abnormally_are_counted(monkeypatch, proposals):
     """Starts without a finite value, and searches that the optimiser gave up."""
-    module = quadrature if proposals == "prior" else sampling
+    module = prior_run if proposals == "prior" else adaptive_run
     found = []
 
     def troubled(*args, **kwargs):

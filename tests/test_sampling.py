@@ -67,7 +67,7 @@ def test_a_measure_with_few_effective_draws_is_refitted(monkeypatch: pytest.Monk
     """As long as half of the draws are left; those made before no longer count for the evidence, but train."""
     refits = []
     for share in (0.0, 1.1):  # no draws are few, any are
-        monkeypatch.setattr("maskerade_fast.sampling._FEW_SHARE", share)
+        monkeypatch.setattr("maskerade_fast.run.adaptive_run._FEW_SHARE", share)
         post = fit(budget=400)
         costs = np.array([row.cost for row in post.history[:-1]])
         assert costs[-1] == 400
@@ -80,21 +80,17 @@ def test_a_measure_with_few_effective_draws_is_refitted(monkeypatch: pytest.Monk
 def test_few_effective_draws_raise_the_sd() -> None:
     """Where hardly a draw counts, the distance to Laplace's estimate does."""
     from dataclasses import replace
-    from types import SimpleNamespace
 
     from maskerade_fast.importance import Controlled
-    from maskerade_fast.sampling import SamplingRun
+    from maskerade_fast.run.adaptive_run import doubted
 
-    run = SamplingRun.__new__(SamplingRun)
-    run.adaptation = SimpleNamespace(log_evidence_by_modes=-10.0)  # type: ignore[assignment]
     blank = Controlled.__new__(Controlled)
     for name in Controlled.__dataclass_fields__:
         object.__setattr__(blank, name, None)
     known = replace(blank, log_evidence=2.0, log_evidence_sd=1.0, effective_sample_size=5.0)
-    assert run._doubted(known).log_evidence_sd == pytest.approx(np.hypot(1.0, 6.0))
-    assert run._doubted(replace(known, effective_sample_size=10.0)).log_evidence_sd == 1.0
-    run.adaptation = SimpleNamespace(log_evidence_by_modes=-np.inf)  # type: ignore[assignment]
-    assert run._doubted(known) is known
+    assert doubted(known, -10.0).log_evidence_sd == pytest.approx(np.hypot(1.0, 6.0))
+    assert doubted(replace(known, effective_sample_size=10.0), -10.0).log_evidence_sd == 1.0
+    assert doubted(known, -np.inf) is known
 
 
 def test_callback_ends_the_run() -> None:
@@ -125,15 +121,16 @@ def test_a_time_budget_holds_where_likelihoods_are_slow(monkeypatch: pytest.Monk
     """The first draws tell how slow: a hundred of them at once would take twelve seconds."""
     import time
 
-    from maskerade_fast import target
+    from maskerade_fast import problem
+    from maskerade_fast.counted_posterior import GRADIENT_COST
 
-    likelihood = target.log_likelihood
+    likelihood = problem.log_likelihood
 
     def slow(g: mf.GMMBatch, *args: Any, **options: Any) -> Any:
-        time.sleep(0.12 * len(g) * (target.GRADIENT_COST if options["grad"] else 1))
+        time.sleep(0.12 * len(g) * (GRADIENT_COST if options.get("grad") else 1))
         return likelihood(g, *args, **options)
 
-    monkeypatch.setattr(target, "log_likelihood", slow)
+    monkeypatch.setattr(problem, "log_likelihood", slow)
     start = time.perf_counter()
     limited = fit(budget=None, time_budget=3.0)
     assert time.perf_counter() - start < 5.0

@@ -15,7 +15,8 @@ import pytest
 import maskerade_fast as mf
 from maskerade_fast.archive import load_arrays
 from maskerade_fast.data import Standardiser
-from maskerade_fast.posterior import HistoryRow, Posterior
+from maskerade_fast.history import HistoryRow
+from maskerade_fast.posterior import Posterior
 from maskerade_fast.saved import packed, unpacked
 from maskerade_fast.saved_checks import check_values
 

@@ -78,10 +78,11 @@ def test_every_part_of_a_run_draws_by_its_seed(
 
 def test_the_search_for_modes_draws_by_its_callers_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     from maskerade_fast import modes
+    from maskerade_fast.counted_posterior import CountedPosterior
     from maskerade_fast.data import RegressionData
-    from maskerade_fast.target import Target
+    from maskerade_fast.problem import Problem
 
-    target = Target(RegressionData(X, Y, "none"), mf.Prior.from_data(X, max_components=2), "cpu")
+    target = CountedPosterior(Problem.of(RegressionData(X, Y, "none"), mf.Prior.from_data(X, max_components=2)))
     grown: list[Any] = []
     add = modes.grown_start
     monkeypatch.setattr(modes, "grown_start", lambda *args: (grown.append(args[2]), add(*args))[1])

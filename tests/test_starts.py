@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 import maskerade_fast as mf
+from maskerade_fast.counted_posterior import CountedPosterior
 from maskerade_fast.data import RegressionData
+from maskerade_fast.problem import Problem
 from maskerade_fast.starts import growing_cost, grown_start, missing_sine, spectral_starts, summits_at
-from maskerade_fast.target import Target
 
 X = np.linspace(0.0, 1.0, 60)
 
 
-def target_of(y: np.ndarray, trend: str = "none", x: np.ndarray = X, **options: float) -> Target:
-    return Target(RegressionData(x, y, trend), mf.Prior.from_data(x, max_components=3, **options), "cpu")
+def target_of(y: np.ndarray, trend: str = "none", x: np.ndarray = X, **options: float) -> CountedPosterior:
+    return CountedPosterior(Problem.of(RegressionData(x, y, trend), mf.Prior.from_data(x, max_components=3, **options)))
 
 
 def smooth_kernel(noise: float = 0.05) -> mf.GMMBatch:
@@ -50,7 +51,7 @@ def test_no_sine_is_missing_where_the_kernel_explains_all() -> None:
     assert missing_sine(target_of(rng.normal(size=60), x=twins + 1e-12 * X), smooth_kernel(0.0)) is None
     X2 = rng.random((20, 2))
     data = RegressionData(X2, rng.normal(size=20))
-    target = Target(data, mf.Prior.from_data(X2, max_components=2), "cpu")
+    target = CountedPosterior(Problem.of(data, mf.Prior.from_data(X2, max_components=2)))
     g = mf.GMMBatch.from_list([([1.0], [[0.5, 0.1]], [[0.7, 0.3]])], [0.1])
     assert missing_sine(target, g) is None
     assert target.cost == 0

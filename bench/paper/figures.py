@@ -18,8 +18,9 @@ import numpy as np
 
 import maskerade_fast as mf
 from maskerade_fast import plotting
+from maskerade_fast.counted_posterior import CountedPosterior
 from maskerade_fast.data import RegressionData
-from maskerade_fast.target import Target
+from maskerade_fast.problem import Problem
 
 from . import recipes
 from .data import ROOT, Absent, Array, Split, from_five_components, holding_out, last_tenth, load
@@ -114,7 +115,7 @@ def schematic(_: Path | None) -> Any:
         )
 
     def log_values(g: mf.GMMBatch) -> Array:
-        return np.asarray(Target(RegressionData.from_arrays(x, y), prior_of(x), "cpu").values(g))
+        return np.asarray(CountedPosterior(Problem.of(RegressionData.from_arrays(x, y), prior_of(x))).values(g))
 
     figure = new_figure(12.0, 3.5)
     kernel_ax, spectrum_ax, surrogate_ax = figure.subplots(1, 3)

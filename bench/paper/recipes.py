@@ -14,8 +14,9 @@ from baselines import map_kernel
 from scipy.stats import norm
 
 import maskerade_fast as mf
+from maskerade_fast.counted_posterior import CountedPosterior
 from maskerade_fast.data import RegressionData, Standardiser
-from maskerade_fast.target import Target
+from maskerade_fast.problem import Problem
 
 from .data import Array, Split
 from .harness import Row
@@ -120,7 +121,7 @@ def best_kernel(
     data = RegressionData.from_arrays(split.X, split.y, trend)
     units = Standardiser.from_data(data)
     scaled = units.to_unit(data)
-    target = Target(scaled, mf.Prior.from_data(split.X, max_components=components), "cpu")
+    target = CountedPosterior(Problem.of(scaled, mf.Prior.from_data(split.X, max_components=components)))
     rng, effort = np.random.default_rng(seed), {"starts": starts, "steps": steps, "sizes": sizes}
     found = map_kernel(target, rng, **effort, likelihood_only=likelihood_only)
     best = found.mixtures[int(np.argmax(found.weights))]  # type: ignore[index]

@@ -83,12 +83,12 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def _marginalised(X: Inputs, y: Array, options: argparse.Namespace, session: Session) -> Posterior:
-    from .. import quadrature
+    from ..run.marginalise import marginalise
 
     bar = not options.quiet and sys.stderr.isatty()
     lines = _silent if bar else session.note
     with heartbeat(lines, stop=lambda: session.interrupted) as beat:
-        return quadrature.marginalise(
+        return marginalise(
             X,
             y,
             max_components=options.max_components,

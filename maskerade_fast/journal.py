@@ -21,10 +21,10 @@ import os
 import platform
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -34,34 +34,12 @@ from ._version import __version__
 from .errors import DataError
 from .frames import FrameFile
 from .gmm import GMMBatch
+from .recorder import Evaluate
 
 _MAGIC, _LAYOUT = b"maskerade_fast checkpoint ", 1
 _DIGEST = 16
 _MOST_HEADER = 2**24
 _BATCH, _END = b"B", b"E"
-
-Evaluate = Callable[[], Sequence[Array]]
-
-
-class Unrecorded:
-    """Clock and likelihoods of a run without a checkpoint."""
-
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
-
-    def seconds(self) -> float:
-        """Since the start."""
-        return time.perf_counter() - self._start
-
-    def evaluated(self, mixtures: GMMBatch, grad: bool, evaluate: Evaluate) -> Sequence[Array]:
-        """What `evaluate` returns."""
-        return evaluate()
-
-    def __enter__(self) -> Unrecorded:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
-        pass
 
 
 class _Batch(NamedTuple):
@@ -74,8 +52,8 @@ class _Batch(NamedTuple):
     arrays: list[Array]
 
 
-class Journal(Unrecorded):
-    """Clock and likelihoods of a run with a checkpoint: the journal's for as long as it has any, then new ones.
+class Journal:
+    """The `Recorder` of a run with a checkpoint: what the file has, clock and likelihoods, then new ones.
 
     Parameters
     ----------
@@ -96,7 +74,7 @@ class Journal(Unrecorded):
     """
 
     def __init__(self, path: str | os.PathLike[str], identity: Mapping[str, Any], *, extensible: bool = False) -> None:
-        super().__init__()
+        self._start = time.perf_counter()
         self.path = Path(path)
         self.identity = dict(identity)
         self.evaluations = 0  # that the file has
@@ -114,6 +92,9 @@ class Journal(Unrecorded):
             self._frames.close()
             raise
 
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
         """Leave the file to others; after a run that ended well with the clock's last readings."""
         with contextlib.closing(self._frames):
@@ -128,7 +109,7 @@ class Journal(Unrecorded):
         elif self._ahead is not None:  # a run that ends within the journal, by its callback or Ctrl-C
             return self._last
         else:
-            reading = self._offset + super().seconds()
+            reading = self._clock()
         self._last = reading
         self._taken.append(reading)
         return reading
@@ -147,7 +128,7 @@ class Journal(Unrecorded):
         except Exception as error:
             error.add_note(f"checkpoint: {self.path} keeps the {self.evaluations} likelihoods of the batches before")
             raise
-        content = [_BATCH, digest, _readings(self._taken), struct.pack("<d", self._offset + super().seconds())]
+        content = [_BATCH, digest, _readings(self._taken), struct.pack("<d", self._clock())]
         content.append(struct.pack("<Q", len(mixtures)))
         for array in arrays:
             content += [struct.pack(f"<B{array.ndim}Q", array.ndim, *array.shape), array.astype("<f8").tobytes()]
@@ -196,6 +177,9 @@ class Journal(Unrecorded):
             return
         self._given = list(self._trailing)
         self._go_on(max([before.end if before else 0.0, *self._trailing]))
+
+    def _clock(self) -> float:
+        return self._offset + (time.perf_counter() - self._start)
 
     def _go_on(self, seconds: float) -> None:
         self._offset, self._start = seconds, time.perf_counter()

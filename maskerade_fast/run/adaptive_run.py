@@ -1,0 +1,290 @@
+"""A run that adapts its reference measure to the posterior, then draws from it (docs/mathematics.md section 9).
+
+How a budget is shared: a tenth at most for draws from the prior. Where half of these count, the prior is the settled
+measure. Else a third to a half, by the number of coordinates, goes to ascents and curvatures; of the rest two fifths to
+rounds that refit the measure and three to draws from the settled one, which alone give the evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .._checks import Array
+from ..acquisition import propose
+from ..counted_posterior import CountedPosterior
+from ..gmm import GMMBatch, concat
+from ..history import HistoryRow
+from ..importance import (
+    FEW_EFFECTIVE,
+    MOST_GROUPS,
+    NETS,
+    Controlled,
+    controlled_estimate,
+    effective_size,
+    plain_estimate,
+)
+from ..integrals import integrate
+from ..limits import Limits
+from ..measure import MixtureMeasure
+from ..modes import curvature_cost
+from ..posterior import Posterior
+from ..problem import POWER, Problem
+from ..proposals import Adaptation, Sample
+from .drive import no_finite_likelihood
+from .result import from_draws
+
+# Shares of the budget, see the module's text
+_DESIGN, _ROUNDS_OF_REST = 0.1, 0.4
+# That of the modes grows with the coordinates, in which the way to them is longer
+_COORDINATES, _LEAST_SHARE, _MOST_SHARE = 32, 1 / 3, 1 / 2
+_ROUNDS = 4
+# Effective draws from the prior: as a share of all, from which it needs no adapting; as many as leave the whole search
+# for modes to be done
+_HITS, _FEW_HITS = 0.5, 3.0
+# Fewer evaluations than these are no ascent, and no round
+_LEAST_ASCENTS, _LEAST_ROUND = 36, 10
+# Replicates from the settled measure that tell whether it is good, and the share of them that must be effective
+_TELLING, _FEW_SHARE = 3, 0.1
+# Most draws from the settled measure, for the surrogate takes the cube of their number: what a larger budget has over
+# goes into refits, and ends there. Most earlier mixtures that train the surrogate. Seconds by the cube, in all.
+_MOST_DRAWS, _MOST_TRAINING = 1000, 300
+_SECONDS_A_CUBE = 1.5e-9
+# Of a time budget, what planning counts on: the surrogate at the end takes the rest
+_MOST_PLANNED = 50_000  # likelihoods, however long a time budget is: refits hold all of their draws
+_TIME_SHARE = 0.85
+# A likelihood with all that belongs to it, at least
+_LEAST_SECONDS = 1.5e-3
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptiveState:
+    """What a run has learned. `settled` is None while the measure adapts; then nothing is drawn from it yet."""
+
+    sample: Sample
+    settled: MixtureMeasure | None
+    draws: GMMBatch | None
+    values: Array
+    log_f: Array
+    groups: Array  # the replicate of each draw; -1 where one only trains the surrogate
+    row: HistoryRow
+    last: tuple[int, float]  # cost and seconds of the last batch
+    turn: int  # rows so far
+    failed_starts: int
+
+    @property
+    def n_replicates(self) -> int:
+        """Batches drawn from the settled measure."""
+        return int(self.groups.max(initial=-1)) + 1
+
+    @property
+    def rests_on_few(self) -> bool:
+        """Whether the draws from the settled measure, if they are enough to tell, have found what it misses."""
+        own = self.log_f[self.groups >= 0]
+        return self.n_replicates >= _TELLING and effective_size(own) < _FEW_SHARE * len(own)
+
+    @property
+    def finish_seconds(self) -> float:
+        """About what the surrogates at the end will take."""
+        return _SECONDS_A_CUBE * (_MOST_TRAINING + len(self.values)) ** 3
+
+    def everything(self) -> tuple[GMMBatch, Array, Array]:
+        """Draws and the latest mixtures before them, log-likelihoods, and replicates; -1 for those that only train."""
+        if self.draws is None:  # nothing was drawn from a settled measure: the sample stands in for it
+            rows = slice(0, _MOST_DRAWS)
+            values = self.sample.log_likelihoods[rows]
+            return self.sample.mixtures[rows], values, np.zeros(len(values), dtype=np.int64)
+        earlier = slice(max(0, len(self.sample.log_likelihoods) - _MOST_TRAINING), None)
+        mixtures = concat([self.sample.mixtures[earlier], self.draws])
+        values = np.concatenate([self.sample.log_likelihoods[earlier], self.values])
+        return mixtures, values, np.concatenate([np.full(len(values) - len(self.values), -1), self.groups])
+
+
+class AdaptiveRun:
+    """A `drive.Run` whose measure adapts before its draws count."""
+
+    def __init__(
+        self, problem: Problem, limits: Limits, acquisition: str, nodes: int, rng: np.random.Generator
+    ) -> None:
+        self.problem, self.limits, self.acquisition = problem, limits, acquisition
+        self.nodes, self.rng = nodes, rng
+        self.counted = CountedPosterior(problem)
+        self.adaptation = Adaptation(self.counted, rng)
+
+    def steps(self) -> Iterator[AdaptiveState]:
+        """See `drive.Run`: a design, modes and refits, then replicates of draws from the settled measure."""
+        limits = self.limits
+        design = limits.initial if limits.budget is None else min(limits.initial, max(1, int(_DESIGN * limits.budget)))
+        self.adaptation.design(design, None if limits.seconds is None else lambda: int(_DESIGN * self._planned()))
+        state = self._adapted(None)
+        yield state
+        effective = effective_size(state.sample.log_likelihoods)
+        if effective < _HITS * len(state.sample.log_likelihoods):
+            for settling in self._settling(state, effective):
+                state = settling
+                yield state
+        first, draws = self._left(), self._replicates()
+        while True:
+            if state.rests_on_few and self._left() >= max(0.5 * first, _LEAST_ROUND):
+                state = self._unsettled(state)
+                yield state
+                draws = self._replicates()
+            informed = self.acquisition != "random" and state.values.size > 0 and state.turn % 2
+            seconds = self.problem.seconds + state.finish_seconds
+            size = (limits if informed else draws).next_batch(self.counted.cost, seconds, state.last[1])
+            size = min(size, _MOST_DRAWS - len(state.values))
+            if size == 0:
+                return
+            size = limits.in_time(size, seconds, state.last)
+            state = self._informed(state, size) if informed else self._drawn(state, size)
+            yield state
+
+    def posterior(self, state: AdaptiveState) -> Posterior:
+        """See `drive.Run`."""
+        mixtures, values, groups = state.everything()
+        if not np.isfinite(values[groups >= 0]).any():
+            no_finite_likelihood()
+        problem, measure = self.problem, state.settled or state.sample.measure
+        nets = [measure.draw(max(1, self.nodes // NETS), self.rng) for _ in range(NETS)]
+        controlled = controlled_estimate(measure, mixtures, values, groups, nets, problem.metric, POWER, problem.device)
+        controlled = doubted(controlled, self.adaptation.log_evidence_by_modes)
+        last = self._row(controlled.log_evidence, controlled.log_evidence_sd)
+        return from_draws(problem, controlled, values, last, _warnings(state, controlled))
+
+    # ---- the budget ----
+
+    def _planned(self) -> int:
+        """The whole budget in likelihoods, as the seconds spent so far make it look."""
+        limits = self.limits
+        if limits.seconds is None:
+            assert limits.budget is not None
+            return limits.budget
+        rate = max(self.problem.seconds / max(self.counted.cost, 1), _LEAST_SECONDS)
+        affordable = min(int(_TIME_SHARE * limits.seconds / rate), _MOST_PLANNED)
+        return affordable if limits.budget is None else min(limits.budget, affordable)
+
+    def _left(self) -> int:
+        """Draws that the rest of the budget allows, as far as they are wanted."""
+        return min(self._planned() - self.counted.cost, _MOST_DRAWS)
+
+    def _replicates(self) -> Limits:
+        """With batches for as many replicates as are told apart, each as large as may be: long nets gain by it."""
+        return replace(self.limits, batch_size=max(self.limits.batch_size, -(-self._left() // MOST_GROUPS)))
+
+    # ---- steps ----
+
+    def _settling(self, state: AdaptiveState, effective: float) -> Iterator[AdaptiveState]:
+        """Seek the modes and refit the measure to draws.
+
+        The mode search shrinks when prior draws are effective, but never below twice the cost of the curvatures.
+        """
+        prior, planned = self.problem.prior, self._planned()
+        dimensions = [prior.latent_map.dimension(int(n) + 1) for n in np.flatnonzero(prior.size_probabilities)]
+        most = min(max(max(dimensions) / _COORDINATES, _LEAST_SHARE), _MOST_SHARE) * planned
+        curvatures = sum(curvature_cost(d) for d in dimensions)
+        ascents = int(min(max(most * min(_FEW_HITS / effective, 1.0), 2.0 * curvatures), most))
+        if ascents >= _LEAST_ASCENTS:
+            self.adaptation.ascend(ascents)
+            state = self._adapted(state)
+            yield state
+        for k in range(_ROUNDS, 0, -1):
+            rest = self._planned() - self.counted.cost
+            count = int(max(_ROUNDS_OF_REST * rest * k / _ROUNDS, rest - _MOST_DRAWS) / k)
+            if count >= _LEAST_ROUND:
+                self.adaptation.refine(count, rest)
+                state = self._adapted(state)
+                yield state
+
+    def _unsettled(self, state: AdaptiveState) -> AdaptiveState:
+        """Refit the measure to the draws from it, which no longer count: where they fell is why it changes."""
+        assert state.draws is not None
+        assert state.settled is not None
+        own = np.flatnonzero(state.groups >= 0)
+        rest = self._planned() - self.counted.cost
+        self.adaptation.absorb(state.draws[own], state.values[own], state.settled, rest)
+        return self._adapted(state)
+
+    def _adapted(self, state: AdaptiveState | None) -> AdaptiveState:
+        """Take over what the adaptation has drawn."""
+        sample = self.adaptation.sample
+        assert sample is not None
+        log_f = sample.log_likelihoods + sample.measure.log_density_ratio(sample.mixtures)
+        row = self._row(*plain_estimate(log_f, np.zeros(len(log_f), dtype=np.int64)))
+        empty, groups = np.empty(0), np.empty(0, dtype=np.int64)
+        turn, failed = (0, 0) if state is None else (state.turn, state.failed_starts)
+        last = row.since(None if state is None else state.row)
+        return AdaptiveState(sample, None, None, empty, empty, groups, row, last, turn + 1, failed)
+
+    def _drawn(self, state: AdaptiveState, size: int) -> AdaptiveState:
+        """Draw a batch from the settled measure; every batch is a replicate."""
+        measure = self.adaptation.proposal if state.settled is None else state.settled
+        mixtures = measure.candidates(size, self.rng).mixtures
+        return self._learned(state, mixtures, measure, np.full(size, state.n_replicates))
+
+    def _informed(self, state: AdaptiveState, size: int) -> AdaptiveState:
+        """Evaluate where the surrogate wants to know more; such mixtures only train it."""
+        measure = state.settled
+        assert measure is not None
+        mixtures, values, _ = state.everything()
+        surrogate = self.problem.surrogate(mixtures, values + measure.log_density_ratio(mixtures))
+        nodes = measure.draw(self.nodes, self.rng)
+        evidence = integrate(surrogate, nodes.mixtures.to(self.problem.device), nodes.weights)
+        proposal = propose(self.acquisition, surrogate, evidence, measure, size, self.rng)
+        failed = proposal.n_dropped + proposal.n_abnormal
+        return self._learned(state, proposal.mixtures, measure, np.full(size, -1), failed)
+
+    def _learned(
+        self, state: AdaptiveState, mixtures: GMMBatch, measure: MixtureMeasure, groups: Array, failed_starts: int = 0
+    ) -> AdaptiveState:
+        values = self.counted.values(mixtures)
+        log_f = np.concatenate([state.log_f, values + measure.log_density_ratio(mixtures)])
+        groups = np.concatenate([state.groups, groups])
+        own = groups >= 0
+        row = self._row(*plain_estimate(log_f[own], groups[own]))
+        return replace(
+            state,
+            settled=measure,
+            draws=mixtures if state.draws is None else concat([state.draws, mixtures]),
+            values=np.concatenate([state.values, values]),
+            log_f=log_f,
+            groups=groups,
+            row=row,
+            last=row.since(state.row),
+            turn=state.turn + 1,
+            failed_starts=state.failed_starts + failed_starts,
+        )
+
+    def _row(self, log_evidence: float, log_evidence_sd: float) -> HistoryRow:
+        return HistoryRow(
+            evaluations=self.counted.evaluations,
+            cost=self.counted.cost,
+            seconds=self.problem.seconds,
+            log_evidence=log_evidence,
+            log_evidence_sd=log_evidence_sd,
+            best_log_likelihood=self.counted.best,
+        )
+
+
+def doubted(controlled: Controlled, log_evidence_by_modes: float) -> Controlled:
+    """With a larger sd where few draws count: the fewer, the more it is Laplace's estimate that tells the error."""
+    doubt = max(0.0, 1.0 - controlled.effective_sample_size / FEW_EFFECTIVE)
+    gap = controlled.log_evidence - log_evidence_by_modes
+    if doubt == 0.0 or not math.isfinite(gap):
+        return controlled
+    return replace(controlled, log_evidence_sd=math.hypot(controlled.log_evidence_sd, doubt * gap))
+
+
+def _warnings(state: AdaptiveState, controlled: Controlled) -> Iterator[str]:
+    if state.draws is None:
+        yield "the budget ended before the measure was settled: the evidence may be too low by tenths of a nat"
+    if controlled.trusted and controlled.surrogate.spacing_warning:
+        yield controlled.surrogate.spacing_warning
+    effective, count = controlled.effective_sample_size, int(controlled.sampled.sum())
+    if effective < FEW_EFFECTIVE and controlled.explained < 0.9:
+        yield (
+            f"evidence and predictions rest on {effective:.1f} effective draws of {count}: the evidence may be too "
+            "low and its sd too small; a larger budget helps"
+        )

@@ -1,0 +1,223 @@
+"""`marginalise`: what the caller gives, checked and in standardised units, to one of the recipes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from .._checks import generator, integer, one_of, positive
+from ..acquisition import ACQUISITIONS
+from ..backends import gpu_problem, on_their_device, require_gpu
+from ..data import RegressionData, Standardiser
+from ..foresight import require_matrix_room, require_time
+from ..gram import warn_if_collapsed
+from ..inputs import ColumnNames, Inputs, targets
+from ..journal import Journal, described_seed, fingerprint
+from ..limits import Limits, check_room
+from ..posterior import Posterior
+from ..prior import Prior
+from ..problem import Problem
+from ..recorder import NoRecord, Recorder
+from .adaptive_run import AdaptiveRun
+from .drive import Callback, Run, drive, progress_bar
+from .prior_run import PriorRun
+
+_DEFAULT_MAX_COMPONENTS = 5
+_DEFAULT_TREND = "linear"  # docs/method.md has what it does to evidence and forecasts
+
+
+@on_their_device
+def marginalise(
+    X: Any,
+    y: Any,
+    *,
+    prior: Prior | None = None,
+    max_components: int | None = None,
+    budget: int | None = 500,
+    time_budget: float | None = None,
+    initial: int = 100,
+    batch_size: int = 20,
+    acquisition: str | None = None,
+    proposals: str = "laplace",
+    trend: str | None = None,
+    nodes: int = 4096,
+    noise_variance: float | None = None,
+    standardise: bool = True,
+    device: str = "auto",
+    seed: int | np.random.Generator | None = None,
+    progress: bool = False,
+    callback: Callback | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Posterior:
+    """Marginalise a Gaussian process over spectral mixture kernels.
+
+    Parameters
+    ----------
+    X : array, shape (N, D), or (N,) for D = 1; or a data frame
+        Names of a frame's columns are kept, and `Posterior.predict` matches frames by them. Integers beyond 2^53, as
+        nanoseconds since 1970, keep all their digits.
+    y : array, shape (N,) or (N, 1); or a series, or a data frame of one column
+    prior : Prior, optional
+        Of mixtures for standardised data; ``Prior.from_data(X)`` by default.
+    max_components : int, optional
+        Largest mixture of the default prior, 5 if not given; not to be given beside `prior`.
+    budget : int or None
+        Likelihood evaluations, a value with gradient counting as 3. None: as many as `time_budget` allows. With
+        "laplace" at most 1000 draws come from the settled measure; what is left then goes into its refits.
+    time_budget : float, optional
+        Seconds; no batch is started that is not expected to end in time, and no run whose one likelihood is expected
+        to take longer. With both budgets, the first one met ends the run. "laplace" ends after some 50,000 likelihoods,
+        however much time is left.
+    initial : int
+        Evaluations at draws from the prior, before anything else; with "laplace" at most a tenth of the budget.
+    batch_size : int
+        Evaluations at a time: between fits of the surrogate, or in a replicate of draws.
+    acquisition : {"information", "uncertainty", "random"}, optional
+        Where to evaluate once the measure is settled. Default: "random" draws from it with "laplace", "information"
+        with "prior". Other than random ones take turns with draws.
+    proposals : {"laplace", "prior"}
+        The reference measure, where nodes and candidates come from. "laplace": t distributions round the posterior's
+        modes, refitted by weighted draws (docs/method.md). "prior": the paper's recipe.
+    trend : {"none", "constant", "linear"}, optional
+        What is added to the Gaussian process: a constant, or a constant and a line in every input, with Gaussian priors
+        as wide as the targets (`trend`), marginalised analytically. Default: "linear", but "none" beside `prior`.
+    nodes : int
+        Quadrature nodes in all, shared in powers of two among the sizes; at most 2^20, and on the CPU so many that one
+        integral takes ten minutes (some 450,000 for sizes up to 5): the time grows with their square.
+    noise_variance : float, optional
+        In the units of y squared; fixes the noise of a prior that leaves it free.
+    standardise : bool
+        False: `X` and `y` are taken as they are, and the prior speaks of them.
+    device : {"auto", "cpu", "gpu"}
+        "auto" takes the GPU where there is one that can be used, else the CPU.
+    seed : int, Generator or None
+        The same seed, backend and `budget` give the same bits.
+    progress : bool
+        Show a progress bar on standard error.
+    callback : callable, optional
+        Called with each new `HistoryRow`; the run ends if it returns True.
+    checkpoint : path, optional
+        A file that keeps every likelihood as it is evaluated. The same call with the same file goes on where a run was
+        killed, to the same bits, or gives the result of a finished run again; nothing is lost but the batch in flight.
+        A file of other data, prior, options, seed or versions is refused. What may change: `progress`, `callback`
+        (called for rows of the file too), `budget` and `time_budget` with "prior". With ``seed=None`` the file keeps
+        the seed. The clock of a time budget goes on from the last batch kept; docs/limits.md has sizes and times.
+
+    Returns
+    -------
+    Posterior
+        After Ctrl-C too, of what was evaluated until then, unless nothing was.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For arguments out of range, naming them; ValueError if no drawn mixture has a finite likelihood, or if
+        `time_budget` is shorter than one likelihood.
+    MemoryError
+        If the covariance of the rows, where it is a dense matrix, or what `nodes`, `initial`, `batch_size` or `budget`
+        ask for has no room in half of the free memory.
+    BackendUnavailableError
+        For ``device="gpu"`` where no GPU can be used, with the cause.
+    DataError
+        For a `checkpoint` that is of another run, by the names of what differs; that is damaged or no checkpoint; that
+        another process uses; or that cannot be written, at the start or later. What it holds is kept.
+
+    Notes
+    -----
+    With a GPU, data and mixtures live on the current one from the first likelihood to the predictions: likelihoods,
+    distances, hyper-kernels with their gradients and products, predictions and sums over pairs are computed there. On
+    the host are the draws, latent coordinates and L-BFGS-B (Sobol nets and special functions are SciPy's), and the
+    dense algebra of the h observations: factors of h x h matrices, solves for h x m ones, and vectors. With h of some
+    hundred these take LAPACK milliseconds, one after another, each deciding what comes next.
+    """
+    one_of(proposals, "proposals", ("laplace", "prior"))
+    if trend is None:
+        trend = _DEFAULT_TREND if prior is None else "none"  # a prior that is given is the whole model
+    inputs = Inputs.of(X)
+    y, target = targets(y)
+    names = ColumnNames(inputs.names, target)
+    data = RegressionData.from_arrays(inputs.numbers, y, trend)
+    warn_if_collapsed(data.X, "X")
+    device = _chosen_device(device)
+    data = data.to("cpu")  # units and prior are derived on the host
+    if acquisition is None:
+        acquisition = "random" if proposals == "laplace" else "information"
+    one_of(acquisition, "acquisition", ACQUISITIONS)
+    limits = Limits.checked(budget, time_budget, initial, batch_size)
+    integer(nodes, "nodes", minimum=1)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback: {callback!r}, expected a callable or None")
+    if not isinstance(checkpoint, str | os.PathLike | None):
+        raise TypeError(f"checkpoint: {checkpoint!r}, expected a path or None")
+    generator(seed)  # refuses what is no seed
+    if device == "cpu":
+        if checkpoint is None or not os.path.exists(checkpoint):  # a finished run may have nothing left to evaluate
+            require_time(data, limits.seconds, 1 if proposals == "laplace" else min(limits.initial, limits.batch_size))
+        require_matrix_room(data)
+    units = Standardiser.from_data if standardise else Standardiser.identity
+    standardiser = units(data, inputs.origins)
+    scaled = standardiser.to_unit(data).to(device)
+    prior = _chosen_prior(prior, max_components, data, noise_variance, standardiser, standardise)
+    check_room(limits, nodes, prior, proposals, device)
+    recorder: Recorder = NoRecord()
+    if checkpoint is not None:
+        chosen = {"proposals": proposals, "acquisition": acquisition, "trend": trend, "nodes": nodes}
+        chosen |= {"standardise": bool(standardise), "device": device, "seed": described_seed(seed)}
+        identity = _identity(data, prior, limits, chosen)
+        recorder = Journal(checkpoint, identity, extensible=proposals == "prior")
+        seed = recorder.identity["seed"] if seed is None else seed
+    rng = generator(seed)
+    with recorder, progress_bar(progress, limits.budget) as bar:
+        problem = Problem.of(scaled, prior, device, recorder)
+        recipe = AdaptiveRun if proposals == "laplace" else PriorRun
+        run: Run[Any] = recipe(problem, limits, acquisition, nodes, rng)
+        post = drive(run, standardiser, bar, callback)
+    return replace(post, columns=names)
+
+
+def _identity(data: RegressionData, prior: Prior, limits: Limits, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything the run's bits depend on, keyed by argument name; stored so that another run is refused."""
+    identity = {"X": fingerprint(data.X), "y": fingerprint(data.y), **chosen, "max_components": prior.max_components}
+    if chosen["proposals"] == "laplace":  # budgets are planned with from the first batch on
+        identity |= {"budget": limits.budget, "time_budget": limits.seconds}
+    identity |= {"initial": limits.initial, "batch_size": limits.batch_size}
+    for field in fields(prior):
+        value = getattr(prior, field.name)
+        identity[f"prior.{field.name}"] = fingerprint(value) if isinstance(value, np.ndarray) else repr(value)
+    return identity
+
+
+def _chosen_device(device: Any) -> str:
+    """ "cpu" or "gpu"; BackendUnavailableError for a GPU that cannot be used."""
+    if one_of(device, "device", ("auto", "cpu", "gpu")) == "auto":
+        return "cpu" if gpu_problem() else "gpu"
+    if device == "gpu":
+        require_gpu()
+    return str(device)
+
+
+def _chosen_prior(
+    prior: Prior | None,
+    max_components: int | None,
+    data: RegressionData,
+    noise_variance: float | None,
+    standardiser: Standardiser,
+    standardise: bool,
+) -> Prior:
+    if prior is None:
+        count = _DEFAULT_MAX_COMPONENTS if max_components is None else max_components
+        prior = Prior.from_data(data.X, max_components=count, standardise=standardise)
+    elif max_components is not None:
+        raise ValueError("max_components: given beside prior, which has its own; expected one of the two")
+    elif not isinstance(prior, Prior):
+        raise TypeError(f"prior: {type(prior).__name__}, expected a Prior")
+    elif prior.n_dims != data.n_dims:
+        raise ValueError(f"prior: made for {prior.n_dims} inputs, X has {data.n_dims}")
+    if noise_variance is None:
+        return prior
+    noise = positive(noise_variance, "noise_variance")
+    return prior.with_noise_variance(standardiser.variance_to_unit(noise))
