@@ -11,22 +11,18 @@ takes LAPACK a few milliseconds, and the search for the length needs one number 
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
-from scipy.linalg.lapack import dpocon
-from scipy.optimize import minimize_scalar
+from scipy.linalg import solve_triangular
 
-from ._checks import Array, callers_level, float_array, is_cupy, non_negative, one_of, positive, real
+from ._checks import Array, float_array, is_cupy, non_negative, one_of, positive, real
 from ._containers import own_arrays, short_repr
 from ._memory import require_bytes
 from .backends import single_threaded_blas, to_device_of, to_host
 from .distances import Metric
-from .errors import PrecisionWarning
 from .gmm import GMMBatch, GMMGradient, concat
 from .hyperkernel import (
     PreparedBatch,
@@ -38,17 +34,11 @@ from .hyperkernel import (
     prepare,
     squared_distance,
 )
+from .surrogate_fit import checked_cholesky, fitted, warn_of_lost_digits, whiten
 from .warping import square_root_warp
 
-# The length is sought where d**q / l**2 of the median pair lies in this range: beyond it the covariance of the
-# observations is the identity, or a constant, to the digits that the jitter leaves.
-_LENGTH_RANGE = (1e-2, 1e2)
-_LENGTH_GRID = 13
 # Correlation of the median observation with its nearest neighbour, below which a warning is due
 _LEAST_CORRELATION = 0.5
-# Condition number from which solves keep fewer than three digits
-_LOST = 1e13
-
 Batch = GMMBatch | PreparedBatch
 
 
@@ -147,25 +137,30 @@ class Surrogate:
         epsilon_factor = real(epsilon_factor, "epsilon_factor")
         if not 0.0 <= epsilon_factor < 1.0:
             raise ValueError(f"epsilon_factor: {epsilon_factor}, expected 0 <= epsilon_factor < 1")
-        draft = cls(
+        outputscale = None if outputscale is None else positive(outputscale, "outputscale")
+        lengthscale = None if lengthscale is None else positive(lengthscale, "lengthscale")
+        jitter = non_negative(jitter, "jitter")
+        warp = square_root_warp(log_values, epsilon_factor)
+        distances = to_host(squared_distance(mixtures, metric=metric))
+        found = fitted(distances, warp.z, power, jitter, outputscale, lengthscale)
+        return cls(
             mixtures=mixtures,
             log_values=log_values,
             metric=metric,
-            outputscale=1.0 if outputscale is None else positive(outputscale, "outputscale"),
-            lengthscale=1.0 if lengthscale is None else positive(lengthscale, "lengthscale"),
+            outputscale=found.outputscale,
+            lengthscale=found.lengthscale,
             power=power,
-            jitter=non_negative(jitter, "jitter"),
+            jitter=jitter,
             epsilon_factor=epsilon_factor,
             fixed=(outputscale is not None, lengthscale is not None),
-            distances=to_host(squared_distance(mixtures, metric=metric)),
-            factor=np.empty((0, 0)),
-            z=np.empty(0),
-            whitened=np.empty(0),
-            log_offset=0.0,
-            epsilon=0.0,
-            at_bound=False,
+            distances=distances,
+            factor=found.factor,
+            z=warp.z,
+            whitened=found.whitened,
+            log_offset=warp.log_offset,
+            epsilon=warp.epsilon,
+            at_bound=found.at_bound,
         )
-        return draft._rebased().refit()
 
     @single_threaded_blas()
     def extend(self, mixtures: GMMBatch, log_values: Any) -> Surrogate:
@@ -181,31 +176,31 @@ class Surrogate:
         factor = np.zeros((h + b, h + b))
         factor[:h, :h] = self.factor
         factor[h:, :h] = left
-        factor[h:, h:] = _cholesky(corner - left @ left.T)
-        self._warn_of_lost_digits(factor)
+        factor[h:, h:] = checked_cholesky(corner - left @ left.T)
+        warn_of_lost_digits(factor, self.jitter)
+        log_values = np.concatenate([self.log_values, log_values])
+        warp = square_root_warp(log_values, self.epsilon_factor)
         return replace(
             self,
             mixtures=concat([self.mixtures, mixtures]),
-            log_values=np.concatenate([self.log_values, log_values]),
+            log_values=log_values,
             distances=np.block([[self.distances, cross.T], [cross, own]]),
             factor=factor,
-        )._rebased()
+            z=warp.z,
+            whitened=whiten(factor, warp.z),
+            log_offset=warp.log_offset,
+            epsilon=warp.epsilon,
+        )
 
     @single_threaded_blas()
     def refit(self) -> Surrogate:
         """Fit again the hyperparameters that were not given, and factor K; no distance is computed."""
-        lengthscale, at_bound = (self.lengthscale, False) if self.fixed[1] else self._best_length()
-        _, factor, outputscale = self._profile(lengthscale)
-        factor = factor * np.sqrt(outputscale)
-        self._warn_of_lost_digits(factor)
-        return replace(
-            self,
-            lengthscale=lengthscale,
-            outputscale=outputscale,
-            factor=factor,
-            whitened=solve_triangular(factor, self.z, lower=True),
-            at_bound=at_bound,
+        outputscale, lengthscale = (
+            value if fixed else None
+            for value, fixed in zip((self.outputscale, self.lengthscale), self.fixed, strict=True)
         )
+        found = fitted(self.distances, self.z, self.power, self.jitter, outputscale, lengthscale)
+        return replace(self, **found._asdict())
 
     @single_threaded_blas()
     def mean(self, g: Batch) -> Array:
@@ -238,7 +233,7 @@ class Surrogate:
 
     def whiten(self, columns: Array) -> Array:
         """factor^-1 columns."""
-        return np.asarray(solve_triangular(self.factor, columns, lower=True, check_finite=False))
+        return whiten(self.factor, columns)
 
     def solve_transposed(self, columns: Array) -> Array:
         """factor^-T columns; after `whiten` it completes K^-1."""
@@ -312,69 +307,6 @@ class Surrogate:
             distances, outputscale=self.outputscale, lengthscale=self.lengthscale, power=self.power
         )
 
-    def _rebased(self) -> Surrogate:
-        warp = square_root_warp(self.log_values, self.epsilon_factor)
-        whitened = self.whiten(warp.z) if self.factor.size else warp.z
-        return replace(self, z=warp.z, log_offset=warp.log_offset, epsilon=warp.epsilon, whitened=whitened)
-
-    def _warn_of_lost_digits(self, factor: Array) -> None:
-        """PrecisionWarning where solves with K have hardly a correct digit left.
-
-        The jitter bounds the condition number by about h / jitter: with the default one this looks at nothing.
-        """
-        if len(factor) < _LOST * self.jitter:
-            return
-        norm = float(np.abs(factor @ factor.T).sum(axis=0).max())
-        reciprocal = float(dpocon(factor, norm, uplo="L")[0])
-        if reciprocal * _LOST < 1.0:
-            warnings.warn(
-                "mixtures: the condition number of their hyper-kernel matrix is about "
-                f"{1.0 / max(reciprocal, 1e-300):.0e}, which leaves hardly a correct digit of 16; some mixtures nearly "
-                f"repeat others: raise `jitter` (now {self.jitter:g}) or leave them out",
-                PrecisionWarning,
-                stacklevel=callers_level(),
-            )
-
-    def _profile(self, lengthscale: float) -> tuple[float, Array, float]:
-        """Log marginal likelihood of z at `lengthscale`, up to a constant, the factor of K / lambda^2, and lambda^2."""
-        correlation = covariance_from_distance(
-            self.distances, outputscale=1.0, lengthscale=lengthscale, power=self.power
-        )
-        correlation[np.diag_indices_from(correlation)] += self.jitter
-        factor = _cholesky(correlation)
-        whitened = solve_triangular(factor, self.z, lower=True, check_finite=False)
-        square, h = float(whitened @ whitened), len(self.z)
-        outputscale = self.outputscale if self.fixed[0] else max(square / h, np.finfo(float).tiny)
-        value = -0.5 * square / outputscale - np.log(np.diag(factor)).sum() - 0.5 * h * np.log(outputscale)
-        return float(value), factor, outputscale
-
-    def _best_length(self) -> tuple[float, bool]:
-        """Length that maximises the profiled likelihood between bounds round the median distance."""
-        h = len(self.z)
-        off_diagonal = self.distances[np.tril_indices(h, -1)]
-        spread = off_diagonal[off_diagonal > 0.0] ** (0.5 * self.power)
-        if len(spread) == 0:
-            return 1.0, False
-
-        def loss(log_square: float) -> float:
-            try:
-                return -self._profile(float(np.exp(0.5 * log_square)))[0]
-            except ValueError:
-                return np.inf
-
-        low, high = np.log(float(np.median(spread))) + np.log(_LENGTH_RANGE)
-        grid = np.linspace(low, high, _LENGTH_GRID)
-        losses = np.array([loss(x) for x in grid])
-        best = int(np.argmin(losses))
-        if not np.isfinite(losses[best]):
-            _raise_indefinite()
-        around = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-        with np.errstate(invalid="ignore"):  # it subtracts the infinite losses of indefinite matrices
-            refined = minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-3})
-        found = float(refined.x) if refined.fun < losses[best] else float(grid[best])
-        at_bound = min(found - low, high - found) < 2e-3
-        return float(np.exp(0.5 * found)), at_bound
-
 
 def _checked_values(log_values: Any, mixtures: GMMBatch) -> Array:
     """One log f a mixture, on the host."""
@@ -382,16 +314,3 @@ def _checked_values(log_values: Any, mixtures: GMMBatch) -> Array:
     if len(values) != len(mixtures):
         raise ValueError(f"log_values: {len(values)} values for {len(mixtures)} mixtures, expected as many")
     return values
-
-
-def _cholesky(matrix: Array) -> Array:
-    try:
-        return np.asarray(cholesky(matrix, lower=True, check_finite=False))
-    except LinAlgError:
-        _raise_indefinite()
-
-
-def _raise_indefinite() -> NoReturn:
-    raise ValueError(
-        "mixtures: their hyper-kernel matrix is not positive definite; raise `jitter`, or leave twins out"
-    ) from None

@@ -22,7 +22,7 @@ ROWS: list[list[str]] = [
     ["recorder", "journal", "history"],
     ["tables."],
     ["foresight", "saved_checks"],
-    ["surrogate", "integrals", "acquisition", "problem", "counted_posterior"],
+    ["surrogate_fit", "surrogate", "integrals", "acquisition", "problem", "counted_posterior"],
     ["starts", "modes", "proposals", "importance", "prediction"],
     ["spectra", "calibration", "saved", "posterior", "limits", "run.", "warming", "plotting"],
     ["predictions_csv", "cli."],

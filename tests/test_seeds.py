@@ -31,7 +31,7 @@ def test_no_module_has_a_seed_of_its_own() -> None:
     found = [(path, ast.unparse(node)) for path, node in made()]
     assert found == [
         ("_checks.py", "np.random.default_rng(seed)"),
-        ("checkpoint.py", "np.random.SeedSequence()"),
+        ("journal.py", "np.random.SeedSequence()"),
     ]
 
 
@@ -47,7 +47,8 @@ def test_every_part_of_a_run_draws_by_its_seed(
     settings: dict[str, Any], parts_of_run: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The generators that reach the parts are the run's."""
-    from maskerade_fast import measure, proposals, quadrature, sampling
+    from maskerade_fast import measure, proposals
+    from maskerade_fast.run import adaptive_run, prior_run
 
     class Own(np.random.Generator):
         pass
@@ -65,8 +66,8 @@ def test_every_part_of_a_run_draws_by_its_seed(
         (measure.MixtureMeasure, "sample"),
         (measure.ReferenceMeasure, "candidates"),
         (proposals, "find_modes"),
-        (quadrature, "propose"),
-        (sampling, "Adaptation"),
+        (prior_run, "propose"),
+        (adaptive_run, "Adaptation"),
     ]
     for owner, name in parts:
         monkeypatch.setattr(owner, name, watched(name, getattr(owner, name)))
