@@ -23,15 +23,16 @@ from .gp import GPPrediction, predict_gp
 from .gram import gram
 from .hyperkernel import hyperkernel, hyperkernel_matvec, hyperkernel_vjp
 from .integrals import Evidence, integrate
+from .joint_prediction import JointDensity, combine_gaussians_joint
 from .latent import Latent, LatentMap, LogNormal
 from .likelihood import LogLikelihood, log_likelihood
 from .measure import PriorMeasure, ReferenceMeasure
 from .posterior import Posterior, load
-from .prediction import JointDensity, Prediction, combine_gaussians, combine_gaussians_joint
+from .prediction import Prediction, combine_gaussians
 from .prior import Draws, Prior
 from .run.marginalise import marginalise
+from .run.warm_up import warm_up
 from .surrogate import Surrogate
-from .warming import warm_up
 
 __all__ = [
     "BackendUnavailableError",

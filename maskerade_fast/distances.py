@@ -340,3 +340,10 @@ def _checked_scale(value: Any, name: str) -> Scale:
     if not (array > 0).all():
         raise ValueError(f"{name}: {value}, expected > 0")
     return float(array[()]) if array.ndim == 0 else tuple(array.tolist())
+
+
+def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
+    """Call what is compiled here: see `run.warm_up`."""
+    for metric in (Metric(), Metric(mass_correction=True)):
+        energy_distance_vjp(g, g, energy_distance(g, metric=metric), metric=metric)
+    gaussian_mmd2_vjp(g, g, gaussian_mmd2(g, bandwidth=1.0), bandwidth=1.0)

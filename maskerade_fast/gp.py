@@ -10,7 +10,7 @@ from ._containers import built, own_arrays, short_repr
 from ._memory import require_room
 from .backends import array_namespace, get_backend, on_their_device
 from .gmm import GMMBatch
-from .gram import checked_points, is_by_point
+from .gram import PHASES, checked_points, is_by_point
 from .grid import on_grid
 from .likelihood import checked_basis, checked_problem
 
@@ -135,3 +135,12 @@ def predict_gp(
             diagonal = array_namespace(matrix).arange(matrix.shape[1])
             matrix[:, diagonal, diagonal] += noise
     return built(GPPrediction, mean, variance, matrix, info)
+
+
+def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
+    """Call what is compiled here: see `run.warm_up`."""
+    for kind in ("diagonal", "full"):
+        for phase in PHASES:
+            predict_gp(g, X, y, None, X[:2], phase=phase, structure="dense", covariance=kind)
+        if g.n_dims == 1:
+            predict_gp(g, X, y, None, X[:2], structure="toeplitz", covariance=kind)

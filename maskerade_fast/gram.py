@@ -210,3 +210,10 @@ def host_factor(g: GMMBatch, X: Array, *, noise_variance: Any = None, basis: Arr
         return np.asarray(linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False))
     except linalg.LinAlgError:
         return None
+
+
+def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
+    """Call what is compiled here: see `run.warm_up`."""
+    for phase in PHASES:
+        gram(g, X, X[:2], phase=phase)
+        gram(g, X, phase=phase)

@@ -356,3 +356,12 @@ def _parameters(outputscale: float, lengthscale: float, power: int) -> dict[str,
         "lengthscale": positive_square(lengthscale, "lengthscale"),
         "power": int(one_of(power, "power", (1, 2))),
     }
+
+
+def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
+    """Call what is compiled here: see `run.warm_up`."""
+    for power in (1, 2):
+        parameters: dict[str, Any] = {"outputscale": 1.0, "lengthscale": 1.0, "power": power}
+        covariance = hyperkernel(g, **parameters)
+        hyperkernel_vjp(g, None, covariance, **parameters)
+        hyperkernel_matvec(g, g, covariance, **parameters)

@@ -10,10 +10,12 @@ from typing import Any
 
 from ._checks import Array, check_finite, check_size, float_array, integer, non_negative, one_of, seen_by_host
 from ._containers import built, own_arrays, short_repr
-from .backends import get_backend, on_their_device
+from .backends import array_namespace, get_backend, on_their_device
 from .gmm import GMMBatch, GMMGradient
 from .gram import PHASES, Points, checked_noise, checked_points, is_by_point, warn_if_collapsed
 from .grid import on_grid
+
+_SHARED_POINTS = (512, 2048)  # so many that CPU threads share one matrix, and then its factorisation
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,3 +179,15 @@ def checked_basis(value: Any, name: str, n_points: int) -> Array:
         raise ValueError(f"{name}: shape {basis.shape}, expected ({n_points}, q), a row for each point")
     check_size(seen, name)
     return basis
+
+
+def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
+    """Call what is compiled here: see `run.warm_up`."""
+    for phase in PHASES:
+        log_likelihood(g, X, y, grad=True, phase=phase, structure="dense")
+    if g.n_dims > 1:
+        return
+    log_likelihood(g, X, y, grad=True, structure="toeplitz")
+    xp = array_namespace(X)
+    for count in _SHARED_POINTS:
+        log_likelihood(g[:1], xp.linspace(0.0, 1.0, count), xp.zeros(count), structure="dense")

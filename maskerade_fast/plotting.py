@@ -332,7 +332,7 @@ def _draw_kernels(axes: Axes, posterior: Posterior, at: Array, axis: int, count:
     p = posterior.node_probabilities
     rows = np.argsort(-p, kind="stable")[:count]
     rows = rows[p[rows] > 0.0][::-1]  # the heaviest on top
-    g = posterior.standardiser.mixtures_from_unit(posterior.nodes_standardised[rows].to("cpu"))
+    g = posterior.nodes[rows]
     centre = g.means[:, axis][:, None]
     scale = np.maximum(g.scales[:, axis], np.finfo(float).tiny)[:, None]
     with np.errstate(over="ignore"):
@@ -349,7 +349,7 @@ def _frequencies(posterior: Posterior, axis: int) -> Array:
     """From 0 to three scales past the last component that matters, closer where kernels have their peaks."""
     p = posterior.node_probabilities
     rows = np.argsort(-p, kind="stable")[: max(1, int(np.searchsorted(np.cumsum(np.sort(p)[::-1]), 0.99)) + 1)]
-    g = posterior.standardiser.mixtures_from_unit(posterior.nodes_standardised[rows].to("cpu"))
+    g = posterior.nodes[rows]
     share = g.weights / segment_sums(g.weights, g.offsets)[g.owner]
     centre, scale = np.abs(g.means[share > _COUNTED, axis]), g.scales[share > _COUNTED, axis]
     end = float(np.max(centre + 3.0 * scale, initial=0.0)) or 1.0

@@ -28,7 +28,8 @@ from .gmm import GMMBatch
 from .gp import GPPrediction, predict_gp
 from .history import HistoryRow
 from .inputs import UNNAMED, ColumnNames, Inputs, targets
-from .prediction import Prediction, combine_gaussians, combine_gaussians_joint
+from .joint_prediction import combine_gaussians_joint
+from .prediction import Prediction, combine_gaussians
 from .saved import packed, unpacked
 from .spectra import Band, Weighted, kernel_band, spectral_band
 
@@ -56,6 +57,9 @@ class Posterior:
         Posterior probability of each mixture size.
     mixtures : GMMBatch
         The h evaluated mixtures, with their noise variances; NumPy arrays.
+    nodes : GMMBatch
+        The m mixtures that bands of kernel and spectrum rest on, each with its share in `node_probabilities`; NumPy
+        arrays.
     log_likelihoods : array, shape (h,)
     pair_weights : array, shape (h, h)
         W of docs/mathematics.md section 8, scaled to add up to 1: positive semi-definite, though single entries may be
@@ -112,6 +116,10 @@ class Posterior:
     @property
     def mixtures(self) -> GMMBatch:
         return self.standardiser.mixtures_from_unit(self.mixtures_standardised.to("cpu"))
+
+    @property
+    def nodes(self) -> GMMBatch:
+        return self.standardiser.mixtures_from_unit(self.nodes_standardised.to("cpu"))
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -332,8 +340,7 @@ class Posterior:
         order = np.argsort(-self.node_probabilities, kind="stable")
         carried = np.cumsum(self.node_probabilities[order])
         rows = np.sort(order[: int(np.searchsorted(carried, 1.0 - 1e-6)) + 1])
-        mixtures = self.standardiser.mixtures_from_unit(self.nodes_standardised[rows].to("cpu"))
-        return Weighted(mixtures, self.node_probabilities[rows] / self.node_probabilities[rows].sum())
+        return Weighted(self.nodes[rows], self.node_probabilities[rows] / self.node_probabilities[rows].sum())
 
     def _points(self, X_new: Any) -> Array:
         """New points (M, D), less the origins of the inputs; where `X_new` lives."""

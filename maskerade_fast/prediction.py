@@ -26,6 +26,7 @@ from ._checks import Array, check_size, float_array, generator, integer, is_cupy
 from ._containers import built, own_arrays, short_repr
 from ._memory import require_bytes
 from .backends import array_namespace, get_backend, on_their_device, single_threaded_blas, to_device_of, to_host
+from .gmm import GMMBatch
 
 _CLIP = 1e-8  # negative eigenvalues of W taken for rounding, as a fraction of the largest
 _MANY_DRAWS = 64  # from here on a table of the CDF costs less than solving for each draw
@@ -176,19 +177,6 @@ class Prediction:
         return given
 
 
-@dataclass(frozen=True, eq=False)
-class JointDensity:
-    """The joint predictive density of n points at one y: its natural log, and its mean, shape (n,)."""
-
-    log_density: float
-    mean: Array
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
-
-    __repr__ = short_repr
-
-
 @on_their_device
 def combine_gaussians(pair_weights: Any, means: Any, variances: Any, *, factor: Any = None) -> Prediction:
     """Combine h Gaussians at each of M points into one predictive density a point.
@@ -224,16 +212,16 @@ def combine_gaussians(pair_weights: Any, means: Any, variances: Any, *, factor: 
     """
     means, variances = float_array(means, "means", ndim=2), float_array(variances, "variances", ndim=2)
     check_size(means, "means")
-    xp = array_namespace(means, variances, *_arrays_among(pair_weights, factor))
-    weights, factor, kept = _checked_weights(pair_weights, factor)
-    _check_shape(means, "means", (len(kept), means.shape[1]))
-    _check_shape(variances, "variances", means.shape)
+    xp = array_namespace(means, variances, *arrays_among(pair_weights, factor))
+    weights, factor, kept = checked_weights(pair_weights, factor)
+    check_shape(means, "means", (len(kept), means.shape[1]))
+    check_shape(variances, "variances", means.shape)
     if not (variances > 0.0).all():
         variances = to_host(variances)
         i, point = (int(k) for k in np.argwhere(~(variances > 0.0))[0])
         raise ValueError(f"variances[{i}, {point}]: {variances[i, point]}, expected > 0")
     dtype = np.result_type(means.dtype, variances.dtype)
-    rows, limit = xp.asarray(kept), _rounding(weights)
+    rows, limit = xp.asarray(kept), rounding(weights)
     means, variances = (a[rows].astype(np.float64, copy=False) for a in (means, variances))
     weights, factor = xp.asarray(weights), xp.asarray(factor)
     total, mean, variance = get_backend(means).pair_moments(weights, means, variances)
@@ -247,70 +235,8 @@ def combine_gaussians(pair_weights: Any, means: Any, variances: Any, *, factor: 
     return built(Prediction, mean.astype(dtype), variance.astype(dtype), weights, factor, means, variances, total)
 
 
-@on_their_device
-@single_threaded_blas()
-def combine_gaussians_joint(
-    pair_weights: Any, means: Any, covariances: Any, y: Any, *, factor: Any = None
-) -> JointDensity:
-    """Joint predictive log density of n points at `y`, and the joint mean.
-
-    Parameters
-    ----------
-    pair_weights, factor
-        As for `combine_gaussians`.
-    means : array, shape (h, n)
-    covariances : array, shape (h, n, n)
-        Noise included; symmetric and positive definite.
-    y : array, shape (n,)
-
-    Raises
-    ------
-    ValueError
-        As `combine_gaussians`, and where a covariance is not symmetric or has no Cholesky factor.
-
-    Notes
-    -----
-    The density is ``|F^T a|^2`` with ``log a_i = log N_i(y) / 2``: O(h n^3) time. The normaliser and the mean
-    need one Cholesky factorisation a pair, O(h^2 n^3), spread over threads. O(h n^2) memory.
-    """
-    means = float_array(means, "means", ndim=2)
-    covariances = float_array(covariances, "covariances", ndim=3)
-    y = float_array(y, "y", ndim=1, dtype=np.float64)
-    check_size(means, "means")
-    check_size(y, "y")
-    xp = array_namespace(means, covariances, y, *_arrays_among(pair_weights, factor))
-    weights, factor, kept = _checked_weights(pair_weights, factor)
-    n = len(y)
-    _check_shape(means, "means", (len(kept), n))
-    _check_shape(covariances, "covariances", (len(kept), n, n))
-    dtype = np.result_type(means.dtype, covariances.dtype)
-    originals, rows = np.flatnonzero(kept), xp.asarray(kept)
-    means, covariances = (a[rows].astype(np.float64, copy=False) for a in (means, covariances))
-    if n:
-        faults = [abs(C - C.T).max() > 1e-6 * abs(C).max() for C in covariances]
-        asymmetric = np.flatnonzero(to_host(xp.stack(faults)))
-        if len(asymmetric):
-            raise ValueError(f"covariances[{originals[asymmetric[0]]}]: not symmetric, expected a covariance matrix")
-    backend = get_backend(means)
-    total, mean_sum, log_densities, info = backend.joint_pair_moments(xp.asarray(weights), means, covariances, y)
-    log_densities = to_host(log_densities)
-    if info:
-        raise ValueError(
-            f"covariances[{originals[info - 1]}]: not positive definite, expected a Cholesky factor to exist"
-        )
-    if not total > _rounding(weights):
-        raise ValueError(f"pair_weights: the mixture vanishes (sum of W s is {total:.3g} trace W), expected > 0")
-    norms = np.sqrt(np.sum(factor**2, axis=1))
-    logs = 0.5 * log_densities + np.log(norms)
-    amplitudes = (factor / norms[:, None]).T @ np.exp(logs - logs.max())
-    square = float(amplitudes @ amplitudes)
-    log_square = math.log(square) if square > 0.0 else -math.inf  # amplitudes of both signs may cancel to 0
-    log_density = 2.0 * float(logs.max()) + log_square - math.log(total)
-    return built(JointDensity, log_density, (mean_sum / total).astype(dtype))
-
-
 @single_threaded_blas()  # OpenBLAS rounds differently for different numbers of threads
-def _checked_weights(pair_weights: Any, factor: Any) -> tuple[Array, Array, Array]:
+def checked_weights(pair_weights: Any, factor: Any) -> tuple[Array, Array, Array]:
     """W and F scaled to trace W = 1, over the observations with weight, and the mask (h,) of these; all on the host."""
     weights = to_host(float_array(pair_weights, "pair_weights", ndim=2, dtype=np.float64))
     h = len(weights)
@@ -335,7 +261,7 @@ def _checked_weights(pair_weights: Any, factor: Any) -> tuple[Array, Array, Arra
         factor = eigenvectors[:, positive_part] * np.sqrt(eigenvalues[positive_part])
     else:
         factor = to_host(float_array(factor, "factor", ndim=2, dtype=np.float64)) / math.sqrt(largest)
-        _check_shape(factor, "factor", (h, factor.shape[1]))
+        check_shape(factor, "factor", (h, factor.shape[1]))
         error = float(np.abs(factor @ factor.T - weights).max())
         if not error <= _CLIP:
             raise ValueError(f"factor: F F^T differs from pair_weights by {error * largest:.3g}, expected W = F F^T")
@@ -346,16 +272,27 @@ def _checked_weights(pair_weights: Any, factor: Any) -> tuple[Array, Array, Arra
     return weights / trace, factor / math.sqrt(trace), kept
 
 
-def _arrays_among(*values: Any) -> list[Any]:
+def arrays_among(*values: Any) -> list[Any]:
     """Those that are arrays already: lists have no device."""
     return [value for value in values if is_cupy(value) or isinstance(value, np.ndarray)]
 
 
-def _rounding(weights: Array) -> float:
+def rounding(weights: Array) -> float:
     """Bound on the rounding error of a sum over pairs, all s_ij being at most 1."""
     return float(len(weights) * np.finfo(float).eps * np.abs(weights).sum())
 
 
-def _check_shape(array: Array, name: str, expected: tuple[int, ...]) -> None:
+def check_shape(array: Array, name: str, expected: tuple[int, ...]) -> None:
     if array.shape != expected:
         raise ValueError(f"{name}: shape {array.shape}, expected {expected}")
+
+
+def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
+    """Call what is compiled here: see `run.warm_up`."""
+    xp = array_namespace(y)
+    prediction = combine_gaussians(xp.eye(2), xp.stack([y, y + 1.0]), xp.ones((2, len(y))))
+    prediction.quantile(0.5)
+    prediction.cdf(0.0)
+    prediction.log_density(y)
+    prediction.sample(1, 0)
+    prediction.sample(_MANY_DRAWS, 0)

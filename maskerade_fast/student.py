@@ -18,6 +18,7 @@ from scipy import special
 from ._checks import Array
 from ._containers import short_repr
 from .backends import host_loops
+from .gmm import GMMBatch
 
 FREEDOM = 5.0
 """Degrees of freedom: heavier tails than a posterior's, at a small price where it is normal."""
@@ -232,3 +233,8 @@ def _kernels(
             of_draw.append(rows)
     mixture = StudentMixture(np.concatenate(shares), np.concatenate(centres), np.concatenate(factors), prior_share)
     return mixture, np.concatenate(of_draw)
+
+
+def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
+    """Call what is compiled here, on the host whatever `g` is: see `run.warm_up`."""
+    StudentMixture(np.array([0.5]), np.zeros((1, 1)), np.ones((1, 1, 1)), 0.5).log_ratio(np.zeros((1, 1)))

@@ -416,10 +416,12 @@ def test_marginalise(emulated: Any, monkeypatch: pytest.MonkeyPatch, trend: str)
 @pytest.mark.usefixtures("emulated")
 def test_warming_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiles for the card too, and leaves nothing on the host by mistake."""
-    warmed = []
-    genuine = mf.warming._warm_up
-    monkeypatch.setattr(mf.warming, "_WARM_UP_POINTS", (20,))
-    monkeypatch.setattr(mf.warming, "_warm_up", warmed.append)
+    from maskerade_fast.run import warm_up
+
+    warmed: list[str] = []
+    genuine = warm_up.warm_up_on
+    monkeypatch.setattr("maskerade_fast.likelihood._SHARED_POINTS", (20,))
+    monkeypatch.setattr(warm_up, "warm_up_on", warmed.append)
     mf.warm_up()
     assert warmed == ["cpu", "gpu"]
     genuine("gpu")

@@ -23,8 +23,8 @@ ROWS: list[list[str]] = [
     ["tables."],
     ["foresight", "saved_checks"],
     ["surrogate_fit", "surrogate", "integrals", "acquisition", "problem", "counted_posterior"],
-    ["starts", "modes", "proposals", "importance", "prediction"],
-    ["spectra", "calibration", "saved", "posterior", "limits", "run.", "warming", "plotting"],
+    ["starts", "modes", "proposals", "importance", "prediction", "joint_prediction"],
+    ["spectra", "calibration", "saved", "posterior", "limits", "run.", "plotting"],
     ["predictions_csv", "cli."],
     ["__init__", "__main__"],
 ]
