@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -297,7 +297,7 @@ def covariance_from_distance(distance: Any, *, outputscale: float, lengthscale: 
     if (distance < 0.0).any():
         raise ValueError(f"distance: {distance.min()}, expected >= 0")
     values = get_backend(distance).covariance_from_distance(distance, **parameters)
-    return cast(Array, values.astype(distance.dtype, copy=False))
+    return values.astype(distance.dtype, copy=False)
 
 
 def _prepare_pair(
