@@ -125,9 +125,11 @@ def log_likelihood(
     xb = get_backend(g.weights, X, y, noise, basis)
     grid = on_grid(X, y, noise, structure, basis)
     if grid is not None:
-        batch = (g.offsets, g.weights, g.means, g.scales, *grid[:2], noise)
-        options = {"basis": grid[2], "jitter": float(jitter), "grad": bool(grad), "max_bytes": limit}
-        value, info, shift, parts = xb.toeplitz_log_likelihood(*batch, **options)
+        X, y, basis = grid
+        value, info, shift, parts = xb.toeplitz_log_likelihood(
+            g.offsets, g.weights, g.means, g.scales, X, y, noise,
+            basis=basis, jitter=float(jitter), grad=bool(grad), max_bytes=limit,
+        )  # fmt: skip
         gradient = None if parts is None else GMMGradient(parts[0], parts[1], parts[2], parts[3][:, 0])
         return built(LogLikelihood, value, info, shift, gradient)
     value, info, shift, parts = xb.log_likelihood(

@@ -24,16 +24,8 @@ from ._memory import require_bytes
 from .backends import single_threaded_blas, to_device_of, to_host
 from .distances import Metric
 from .gmm import GMMBatch, GMMGradient, concat
-from .hyperkernel import (
-    PreparedBatch,
-    Pullback,
-    covariance_from_distance,
-    hyperkernel,
-    hyperkernel_matvec,
-    hyperkernel_pullback,
-    prepare,
-    squared_distance,
-)
+from .hyperkernel import HyperKernel, Pullback
+from .metric_distances import PreparedBatch, squared_distance
 from .surrogate_fit import checked_cholesky, fitted, warn_of_lost_digits, whiten
 from .warping import square_root_warp
 
@@ -52,8 +44,8 @@ class Surrogate:
         Batches given to the methods must live where these do; every array that comes out is NumPy's.
     log_values : array, shape (h,)
         log f, minus infinity for f = 0.
-    outputscale, lengthscale : float
-        lambda squared and l of the hyper-kernel; `power` is its q and `metric` its distance.
+    hyperkernel : HyperKernel
+        Also by its parts: `outputscale`, `lengthscale`, `power` and `metric`.
     z : array, shape (h,)
         Warped values, in units of ``exp(log_offset / 2)``; `epsilon` in units of ``exp(log_offset)``.
     distances : array, shape (h, h)
@@ -68,10 +60,7 @@ class Surrogate:
 
     mixtures: GMMBatch
     log_values: Array
-    metric: Metric
-    outputscale: float
-    lengthscale: float
-    power: int
+    hyperkernel: HyperKernel
     jitter: float
     epsilon_factor: float
     fixed: tuple[bool, bool]
@@ -146,10 +135,7 @@ class Surrogate:
         return cls(
             mixtures=mixtures,
             log_values=log_values,
-            metric=metric,
-            outputscale=found.outputscale,
-            lengthscale=found.lengthscale,
-            power=power,
+            hyperkernel=HyperKernel(found.outputscale, found.lengthscale, power, metric),
             jitter=jitter,
             epsilon_factor=epsilon_factor,
             fixed=(outputscale is not None, lengthscale is not None),
@@ -167,10 +153,10 @@ class Surrogate:
         """Append observations: lambda and l are kept, every value is re-based, the factor grows in O(b h^2)."""
         log_values = _checked_values(log_values, mixtures)
         require_bytes(3 * 8 * (len(self.mixtures) + len(mixtures)) ** 2, "mixtures: as many, with those before,")
-        cross = to_host(squared_distance(mixtures, self.prepared, metric=self.metric))
-        own = to_host(squared_distance(mixtures, metric=self.metric))
-        left = solve_triangular(self.factor, self._covariance(cross).T, lower=True).T
-        corner = self._covariance(own)
+        cross = to_host(self.hyperkernel.squared_distance(mixtures, self.prepared))
+        own = to_host(self.hyperkernel.squared_distance(mixtures))
+        left = solve_triangular(self.factor, self.hyperkernel.of_distance(cross).T, lower=True).T
+        corner = self.hyperkernel.of_distance(own)
         corner[np.diag_indices_from(corner)] += self.jitter * self.outputscale
         h, b = len(self.mixtures), len(mixtures)
         factor = np.zeros((h + b, h + b))
@@ -200,7 +186,27 @@ class Surrogate:
             for value, fixed in zip((self.outputscale, self.lengthscale), self.fixed, strict=True)
         )
         found = fitted(self.distances, self.z, self.power, self.jitter, outputscale, lengthscale)
-        return replace(self, **found._asdict())
+        settings = replace(self.hyperkernel, outputscale=found.outputscale, lengthscale=found.lengthscale)
+        return replace(
+            self, hyperkernel=settings, factor=found.factor, whitened=found.whitened, at_bound=found.at_bound
+        )
+
+    @property
+    def metric(self) -> Metric:
+        assert self.hyperkernel.metric is not None
+        return self.hyperkernel.metric
+
+    @property
+    def outputscale(self) -> float:
+        return self.hyperkernel.outputscale
+
+    @property
+    def lengthscale(self) -> float:
+        return self.hyperkernel.lengthscale
+
+    @property
+    def power(self) -> int:
+        return self.hyperkernel.power
 
     @single_threaded_blas()
     def mean(self, g: Batch) -> Array:
@@ -241,16 +247,16 @@ class Surrogate:
 
     def kernel(self, a: Batch, b: Batch | None = None) -> Array:
         """The hyper-kernel between `a` and `b` on the host, without jitter."""
-        return np.asarray(to_host(hyperkernel(a, b, **self._hyperparameters)))
+        return np.asarray(to_host(self.hyperkernel.matrix(a, b)))
 
     def kernel_matvec(self, a: Batch, b: Batch, v: Array) -> Array:
         """kernel(a, b) @ v, streamed."""
         v = to_device_of(self.mixtures.weights, v)
-        return np.asarray(to_host(hyperkernel_matvec(a, b, v, **self._hyperparameters)))
+        return np.asarray(to_host(self.hyperkernel.matvec(a, b, v)))
 
     def kernel_pullback(self, a: Batch, b: Batch | None = None) -> tuple[Array, Pullback]:
         """kernel(a, b) and the map from its cotangent to the gradient with respect to `a`, all on the host."""
-        covariance, pull = hyperkernel_pullback(a, b, **self._hyperparameters)
+        covariance, pull = self.hyperkernel.pullback(a, b)
 
         def pull_to_host(cotangent: Array) -> GMMGradient:
             return pull(to_device_of(self.mixtures.weights, cotangent)).to("cpu")
@@ -270,7 +276,7 @@ class Surrogate:
         if len(self.z) < 2:
             return 1.0
         nearest = (self.distances + np.diag(np.full(len(self.z), np.inf))).min(axis=1)
-        return float(np.median(self._covariance(nearest))) / self.outputscale
+        return float(np.median(self.hyperkernel.of_distance(nearest))) / self.outputscale
 
     @property
     def spacing_warning(self) -> str | None:
@@ -295,17 +301,7 @@ class Surrogate:
 
     def prepare(self, g: GMMBatch) -> PreparedBatch:
         """`g`, prepared for many calls of `kernel` and its kin."""
-        return prepare(g, metric=self.metric)
-
-    @property
-    def _hyperparameters(self) -> dict[str, Any]:
-        names = ("outputscale", "lengthscale", "power", "metric")
-        return {name: getattr(self, name) for name in names}
-
-    def _covariance(self, distances: Array) -> Array:
-        return covariance_from_distance(
-            distances, outputscale=self.outputscale, lengthscale=self.lengthscale, power=self.power
-        )
+        return self.hyperkernel.prepare(g)
 
 
 def _checked_values(log_values: Any, mixtures: GMMBatch) -> Array:

@@ -17,7 +17,7 @@ from scipy.optimize import minimize_scalar
 from ._checks import Array, callers_level
 from .backends import single_threaded_blas
 from .errors import PrecisionWarning
-from .hyperkernel import covariance_from_distance
+from .hyperkernel import HyperKernel
 
 # The length is sought where d**q / l**2 of the median pair lies in this range: beyond it the covariance of the
 # observations is the identity, or a constant, to the digits that the jitter leaves.
@@ -62,7 +62,7 @@ class _Profile(NamedTuple):
 def _profile(
     distances: Array, z: Array, power: int, jitter: float, outputscale: float | None, lengthscale: float
 ) -> _Profile:
-    correlation = covariance_from_distance(distances, outputscale=1.0, lengthscale=lengthscale, power=power)
+    correlation = HyperKernel(1.0, lengthscale, power).of_distance(distances)
     correlation[np.diag_indices_from(correlation)] += jitter
     factor = checked_cholesky(correlation)
     whitened = whiten(factor, z)

@@ -26,6 +26,7 @@ METRICS = [
     {"mass_correction": True},
     {"reflect": True, "mass_correction": True, "scale_scale": 0.7},
 ]
+METRIC_DEFAULTS = {"reflect": False, "frequency_scale": None, "scale_scale": None}
 METRIC_IDS = ["plain", "reflect", "scaled", "mass", "all"]
 
 
@@ -111,6 +112,25 @@ def test_energy_distance_meets_oracle(D: int, options: dict[str, Any], rng: np.r
     gradients_close(
         energy_distance_vjp(a, None, H, metric=metric), oracle.energy_distance_vjp(left, None, H, **options)
     )
+
+
+@pytest.mark.parametrize("options", METRICS, ids=METRIC_IDS)
+@pytest.mark.parametrize(("D", "scale"), [(1, 1.0), (2, 1e-60), (5, 1e60)])
+def test_mixed_precision_meets_oracle(
+    backend: str, D: int, scale: float, options: dict[str, Any], rng: np.random.Generator
+) -> None:
+    """In units of the largest cross term, on any scale of the weights; on the CPU the bits of "double"."""
+    a, b = (random_batch(rng, B, D, (1, 20), "mass_correction" not in options) for B in (3, 4))
+    a, b = (GMMBatch(g.offsets, scale * g.weights, g.means, g.scales) for g in (a, b))
+    mixtures = [oracle.mixtures_of(g) for g in (a, b)]
+    metric, terms = Metric(**options), {k: v for k, v in options.items() if k != "mass_correction"}
+    atoms = [oracle._atoms(m, **{**METRIC_DEFAULTS, **terms}) for side in mixtures for m in side]
+    cross = max(sum(p[0] * q[0] * oracle._gap(p, q) for p in left for q in right) for left in atoms for right in atoms)
+    for pair, expected in (((a, b), oracle.energy_distance(*mixtures, **options)), ((a,), None)):
+        mixed, double = (energy_distance(*pair, metric=metric, precision=name) for name in ("mixed", "double"))
+        np.testing.assert_allclose(mixed, double if expected is None else expected, rtol=0.0, atol=3e-7 * cross)
+        assert (mixed == double).all() == (backend == "cpu")
+    assert (np.diag(mixed) == 0.0).all()
 
 
 @pytest.mark.parametrize("D", [1, 2, 5])
@@ -383,6 +403,9 @@ def test_bad_input_is_named(rng: np.random.Generator) -> None:
         energy_distance(a, c, metric="energy")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="expected a GMMBatch"):
         energy_distance([a], c)  # type: ignore[arg-type]
+    for precision in ("half", "single", "Mixed", None):
+        with pytest.raises(ValueError, match=rf"precision: {precision!r}, expected one of 'double', 'mixed'"):
+            energy_distance(a, c, precision=precision)  # type: ignore[arg-type]
 
 
 def test_metrics_compare_and_hash() -> None:

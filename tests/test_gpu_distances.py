@@ -36,7 +36,7 @@ EVERY_CASE = pytest.mark.parametrize(("D", "form"), CASES, ids=[f"D{d}-{form}" f
 
 
 class Side(NamedTuple):
-    """A batch as the doors take it."""
+    """A batch as the operations take it."""
 
     offsets: Any
     weights: Any
@@ -55,7 +55,7 @@ class Side(NamedTuple):
 
 @pytest.fixture
 def gpu(emulated: Any) -> ModuleType:
-    """The module of doors, on the emulator."""
+    """The module of the operations, on the emulator."""
     import maskerade_fast.backends.gpu.distances as module
 
     return module
@@ -75,7 +75,7 @@ def ragged(rng: np.random.Generator, B: int, D: int, largest: int = 5) -> Side:
 
 
 def atoms(module: Any, side: Side, reflect: bool = False, **options: Any) -> Any:
-    """Prepared by the doors of `module`."""
+    """Prepared by `module`."""
     if module is not cpu:
         side, options = Side(*map(card, side)), {k: card(v) for k, v in options.items()}
     return module.prepare_atoms(*side, side.points.shape[1] // 2 if reflect else 0, **options)
@@ -88,13 +88,13 @@ def card(value: Any) -> Any:
 
 
 def reference(a: Side, b: Side | None, **options: Any) -> Any:
-    door = oracle.gaussian_mmd2 if "bandwidth" in options else oracle.energy_distance
-    return door(a.mixtures(), None if b is None else b.mixtures(), **options)
+    distance = oracle.gaussian_mmd2 if "bandwidth" in options else oracle.energy_distance
+    return distance(a.mixtures(), None if b is None else b.mixtures(), **options)
 
 
 def reference_vjp(a: Side, b: Side, cotangent: Any, **options: Any) -> Any:
-    door = oracle.gaussian_mmd2_vjp if "bandwidth" in options else oracle.energy_distance_vjp
-    weights, means, scales = door(a.mixtures(), b.mixtures(), cotangent, **options)
+    vjp = oracle.gaussian_mmd2_vjp if "bandwidth" in options else oracle.energy_distance_vjp
+    weights, means, scales = vjp(a.mixtures(), b.mixtures(), cotangent, **options)
     return weights, np.hstack([means, scales])
 
 
@@ -256,38 +256,52 @@ def test_gradients_of_coinciding_atoms(gpu: ModuleType, form: str) -> None:
 
 @pytest.mark.parametrize(("D", "form"), [(1, "energy"), (1, "reflected"), (5, "energy"), (19, "reflected")])
 def test_mixed_precision(gpu: ModuleType, rng: np.random.Generator, D: int, form: str) -> None:
+    """Absolute errors of some 1e-7 of the cross term, and two roundings of float32 more."""
     a, b = ragged(rng, 50, D, 20), ragged(rng, 20, D, 20)
-    options = FORMS[form]
-    exact = [atoms(gpu, side, **options) for side in (a, b)]
-    there = [gpu.in_precision(side, "mixed") for side in exact]
-    E, mixed = gpu.pairwise_distance(*exact).get(), gpu.pairwise_distance(*there).get()
-    largest = float(np.abs(exact[0].data.get()[:, 0]).max() + E.max())
+    there = [atoms(gpu, side, **FORMS[form]) for side in (a, b)]
+    E, mixed = gpu.pairwise_distance(*there).get(), gpu.pairwise_distance(*there, precision="mixed").get()
+    largest = float(np.abs(there[0].data.get()[:, 0]).max() + E.max())
     assert_allclose(mixed, E, rtol=0.0, atol=3e-7 * largest)
     assert (mixed != E).any()
-    own = gpu.pairwise_distance(there[0]).get()
-    assert (np.diag(gpu.pairwise_distance(there[0], there[0]).get()) == 0.0).all()
+    own = gpu.pairwise_distance(there[0], precision="mixed").get()
+    assert (np.diag(gpu.pairwise_distance(there[0], there[0], precision="mixed").get()) == 0.0).all()
     assert (own == own.T).all()
-    assert_array_equal(gpu.pairwise_distance(gpu.in_precision(there[0], "double"), exact[1]).get(), E)
-    G = card(rng.normal(size=(50, 20)))  # gradients know one precision
-    for x, y in zip(gpu.pairwise_distance_vjp(*there, G), gpu.pairwise_distance_vjp(*exact, G), strict=True):
-        assert_array_equal(x.get(), y.get())
+    assert_array_equal(gpu.pairwise_distance(*there, precision="double").get(), E)  # the atoms are as they were
 
 
 def test_mixed_precision_far_from_the_origin(gpu: ModuleType) -> None:
     """Coordinates are split in two float32: a gap keeps its digits where one float32 has a spacing of 0.06."""
     a, b = (Side(np.array([0, 1]), np.ones(1), np.array([[m, 1.0]])) for m in (1e6, 1e6 + 1e-3))
-    there = [gpu.in_precision(atoms(gpu, side), "mixed") for side in (a, b)]
-    assert gpu.pairwise_distance(*there).get()[0, 0] == pytest.approx(1e-3, rel=1e-5)
+    there = [atoms(gpu, side) for side in (a, b)]
+    assert gpu.pairwise_distance(*there, precision="mixed").get()[0, 0] == pytest.approx(1e-3, rel=1e-5)
 
 
-def test_mixed_precision_says_what_it_cannot_do(gpu: ModuleType, rng: np.random.Generator) -> None:
-    side = ragged(rng, 3, 1)
-    with pytest.raises(ValueError, match="precision: 'half', expected"):
-        gpu.in_precision(atoms(gpu, side), "half")
+@pytest.mark.parametrize("weight", [2.0**-450, 2.0**-60, 2.0**60, 2.0**450])
+@pytest.mark.parametrize("length", [2.0**-450, 2.0**60, 2.0**90, 2.0**120])
+def test_mixed_precision_on_any_scale(gpu: ModuleType, rng: np.random.Generator, weight: float, length: float) -> None:
+    """Powers of two change no bit, where float32 would overflow or leave nothing; features scale along."""
+    a, b, features = ragged(rng, 4, 1), ragged(rng, 3, 1), rng.normal(size=(4, 1))
+    factor = weight * weight * length
+    small = [atoms(gpu, side, features=features[: len(side.offsets) - 1]) for side in (a, b)]
+    scaled = [side._replace(weights=weight * side.weights, points=length * side.points) for side in (a, b)]
+    large = [atoms(gpu, side, features=factor * features[: len(side.offsets) - 1]) for side in scaled]
+    for pair in (slice(0, 2), slice(0, 1)):
+        expected = factor * gpu.pairwise_distance(*small[pair], precision="mixed").get()
+        assert_array_equal(gpu.pairwise_distance(*large[pair], precision="mixed").get(), expected)
+
+
+def test_mixed_precision_of_nothing(gpu: ModuleType, rng: np.random.Generator) -> None:
+    none, some = Side(np.array([0]), np.zeros(0), np.zeros((0, 2))), ragged(rng, 3, 1)
+    weightless = some._replace(weights=0.0 * some.weights, points=0.0 * some.points)
+    sides = [atoms(gpu, side) for side in (none, some, weightless)]
+    assert gpu.pairwise_distance(sides[0], precision="mixed").shape == (0, 0)
+    assert gpu.pairwise_distance(sides[1], sides[0], precision="mixed").shape == (3, 0)
+    assert (gpu.pairwise_distance(sides[2], precision="mixed").get() == 0.0).all()
+
+
+def test_mixed_precision_is_for_the_energy_distance(gpu: ModuleType, rng: np.random.Generator) -> None:
     with pytest.raises(ValueError, match="the Gaussian MMD needs 'double'"):
-        gpu.in_precision(atoms(gpu, side, bandwidth=1.0), "mixed")
-    with pytest.raises(ValueError, match="coordinates up to 1e"):
-        gpu.in_precision(atoms(gpu, side._replace(points=1e19 * side.points)), "mixed")
+        gpu.pairwise_distance(atoms(gpu, ragged(rng, 3, 1), bandwidth=1.0), precision="mixed")
 
 
 # arrays, batches and tiles

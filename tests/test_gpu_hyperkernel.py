@@ -131,7 +131,7 @@ def test_mixed_precision(gpu: ModuleType, rng: np.random.Generator) -> None:
     import maskerade_fast.backends.gpu.distances as distances
 
     exact = [prepared(ragged(rng, n, 1)) for n in (20, 30)]
-    mixed = [distances.in_precision(side, "mixed") for side in exact]
+    mixed = [distances.in_float32(side) for side in exact]
     K, v = gpu.hyperkernel(*exact, **PARAMETERS[1]), rng.normal(size=(30, 2))
     there = gpu.hyperkernel(*mixed, **PARAMETERS[1])
     close(there, K.get(), 1e-6)

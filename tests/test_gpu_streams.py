@@ -52,13 +52,13 @@ def test_operations_launch_on_the_callers_stream(name: str, emulated: Any, recor
 def test_distances_in_another_precision(stream: Any, emulated: Any, rng: np.random.Generator) -> None:
     import cupy
 
-    from maskerade_fast.backends.gpu import distances, prepare_atoms
+    from maskerade_fast.backends.gpu import pairwise_distance, prepare_atoms
 
     with stream:
         arrays = cupy.asarray(rng.uniform(size=6)), cupy.asarray(rng.normal(size=(6, 2)))
         atoms = prepare_atoms(np.array([0, 2, 6]), *arrays)
         emulated.state.busy.clear()
-        distances.pairwise_distance(distances.in_precision(atoms, "mixed"))
+        pairwise_distance(atoms, precision="mixed")
     assert_only(stream, emulated.state)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import tracemalloc
 from typing import Any
@@ -11,9 +12,11 @@ import numpy as np
 import oracle
 import pytest
 
+from maskerade_fast.backends import to_device, to_host
 from maskerade_fast.distances import Metric, energy_distance
 from maskerade_fast.gmm import GMMBatch
 from maskerade_fast.hyperkernel import (
+    HyperKernel,
     covariance_from_distance,
     hyperkernel,
     hyperkernel_matvec,
@@ -237,6 +240,58 @@ def test_empty_batches(options: dict[str, Any], rng: np.random.Generator) -> Non
         assert (pull(np.zeros(shape)).means == np.zeros(a.means.shape)).all()
         product = hyperkernel_matvec(a, b, np.zeros((len(b), 2)), metric=metric, **parameters)
         assert product.tolist() == np.zeros((len(a), 2)).tolist()
+
+
+def bits(*arrays: Any) -> list[bytes]:
+    return [to_host(array).tobytes() for array in arrays]
+
+
+@both_powers
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.usefixtures("emulated")
+def test_methods_have_the_bits_of_the_functions(
+    device: str, parameters: dict[str, Any], rng: np.random.Generator
+) -> None:
+    settings: dict[str, Any] = {**parameters, "metric": Metric(**METRICS[4])}
+    kernel = HyperKernel(**settings)
+    a, b = (random_batch(rng, B, 1).to(device) for B in (3, 5))
+    distance = squared_distance(a, b, metric=kernel.metric)
+    assert bits(kernel.squared_distance(a, b)) == bits(distance)
+    assert bits(kernel.of_distance(distance)) == bits(covariance_from_distance(distance, **parameters))
+    for other in (b, kernel.prepare(b), None):
+        G, v = (to_device(rng.normal(size=shape), device) for shape in ((3, len(other or a)), (len(other or a), 2)))
+        assert bits(kernel.matrix(a, other)) == bits(hyperkernel(a, other, **settings))
+        assert bits(kernel.matvec(a, other, v)) == bits(hyperkernel_matvec(a, other, v, **settings))
+        K, pull = kernel.pullback(a, other)
+        assert bits(K) == bits(hyperkernel_pullback(a, other, **settings)[0])
+        gradients = pull(G), hyperkernel_vjp(a, other, G, **settings)
+        left, right = ([getattr(g, part) for part in PARTS] for g in gradients)
+        assert bits(*left) == bits(*right)
+
+
+def test_settings_are_values() -> None:
+    kernel = HyperKernel(np.float32(2.0), 1, metric=Metric(noise_weight=1.0))
+    assert kernel == HyperKernel(2.0, 1.0, 2, Metric(noise_weight=1.0))
+    assert len({kernel, HyperKernel(2.0, 1.0), HyperKernel(2, 1, np.int64(2))}) == 2
+    assert [type(x) for x in (kernel.outputscale, kernel.lengthscale, kernel.power)] == [float, float, int]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        kernel.power = 1  # type: ignore[misc]
+    with pytest.raises(ValueError, match=r"outputscale: -1\.0, expected > 0"):
+        dataclasses.replace(kernel, outputscale=-1.0)
+    with pytest.raises(ValueError, match="lengthscale: 1e-200, expected between"):
+        dataclasses.replace(kernel, lengthscale=1e-200)
+    with pytest.raises(ValueError, match="power: 3, expected one of 1, 2"):
+        dataclasses.replace(kernel, power=3)
+    with pytest.raises(TypeError, match="metric: str, expected a Metric"):
+        dataclasses.replace(kernel, metric="energy")
+
+
+def test_a_kernel_without_a_metric_takes_that_of_a_prepared_batch(rng: np.random.Generator) -> None:
+    a, metric = random_batch(rng, 3, 1), Metric(mass_weight=0.4)
+    ready, bare = prepare(a, metric=metric), HyperKernel(1.0, 1.0)
+    assert bits(bare.matrix(a, ready)) == bits(HyperKernel(1.0, 1.0, metric=metric).matrix(a, a))
+    with pytest.raises(ValueError, match="but the batch was prepared for"):
+        HyperKernel(1.0, 1.0, metric=Metric()).matrix(ready)
 
 
 def test_bad_input_is_named(rng: np.random.Generator) -> None:

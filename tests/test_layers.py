@@ -15,10 +15,11 @@ PACKAGE = Path(__file__).parents[1] / ROOT
 ROWS: list[list[str]] = [
     ["_start", "errors", "_text", "_checks", "_containers", "_memory", "_version"],
     ["output_files", "pictures", "streams", "console", "heartbeat"],
-    ["backends._blas", "backends._lags", "backends", "backends.cpu.", "backends.gpu."],
+    ["backends._blas", "backends._lags", "backends.contract", "backends", "backends.cpu.", "backends.gpu."],
     ["gmm", "grid", "trend", "inputs", "data", "sticks", "latent", "prior"],
     ["student", "relabelling", "measure", "warping"],
-    ["optimize", "archive", "masses", "distances", "hyperkernel", "gram", "likelihood", "gp", "frames"],
+    ["optimize", "archive", "masses", "distances", "metric_distances", "hyperkernel"],
+    ["gram", "likelihood", "gp", "frames"],
     ["recorder", "journal", "history"],
     ["tables."],
     ["foresight", "saved_checks"],

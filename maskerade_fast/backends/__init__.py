@@ -1,7 +1,7 @@
 """Choice of backend by the type of the arrays: NumPy -> `backends.cpu`, CuPy -> `backends.gpu`.
 
-A backend is a module: plain functions, arrays in, arrays out, equal names and signatures in both. Nothing here
-imports numba or cupy until arrays of that kind ask for it, and nothing moves between devices unasked.
+A backend is a module of plain functions, arrays in, arrays out: those of `contract.Backend`. Nothing here imports numba
+or cupy until arrays of that kind come in, and nothing moves between devices unasked.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from .._checks import is_cupy, one_of
 from ..errors import BackendUnavailableError
 from ._blas import single_threaded_blas
+from .contract import Backend
 
 __all__ = [
+    "Backend",
     "array_namespace",
     "get_backend",
     "gpu_names",
@@ -46,9 +48,9 @@ def array_namespace(*arrays: Any) -> ModuleType:
     return importlib.import_module("cupy" if _on_gpu(arrays) else "numpy")
 
 
-def get_backend(*arrays: Any) -> ModuleType:
+def get_backend(*arrays: Any) -> Backend:
     """`backends.cpu` or `backends.gpu`, by the type of `arrays`; a mixture raises TypeError."""
-    return _load("gpu" if _on_gpu(arrays) else "cpu")
+    return cast(Backend, _load("gpu" if _on_gpu(arrays) else "cpu"))  # each says to mypy that it is one
 
 
 def host_loops() -> ModuleType:

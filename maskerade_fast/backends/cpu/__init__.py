@@ -1,6 +1,7 @@
 """The CPU backend: Numba kernels on NumPy arrays, in float64, spread over threads by `_parallel`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from numba import config
 
@@ -38,3 +39,9 @@ __all__ = [
 # Kernels are compiled, or read from the disk cache, at their first call: until now nothing was.
 if not config.DISABLE_JIT:  # with NUMBA_DISABLE_JIT=1 the loops are plain functions
     _cache.discard_stale(Path(gram_rows.stats.cache_path), Path(__file__).parent)
+
+if TYPE_CHECKING:  # mypy compares this module with the contract
+    from .. import cpu
+    from ..contract import Backend
+
+    _backend: Backend = cpu

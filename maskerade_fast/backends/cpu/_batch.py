@@ -1,6 +1,6 @@
 """A batch of mixtures: its results, and the workers that go through it, each with a workspace, within the memory bound.
 
-What the doors of likelihoods and predictions, dense and on grids, have in common around their kernels.
+What likelihoods and predictions, dense and on grids, have in common around their loops.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Likelihoods:
         return (self.value, self.info, self.shift, *self.gradients)
 
     def of_type(self, dtype: Any) -> tuple[Array, Array, Array, list[Array] | None]:
-        """What the door returns."""
+        """What the operation returns."""
         value, shift, *gradients = (a.astype(dtype, copy=False) for a in (self.value, self.shift, *self.gradients))
         return value, self.info, shift, gradients if self.grad else None
 
@@ -90,7 +90,7 @@ class Predictions:
         self.full = full
 
     def of_type(self, dtype: Any) -> tuple[Array, Array, Array | None, Array]:
-        """What the door returns; info is -1 where a variance is negative beyond rounding."""
+        """What the operation returns; info is -1 where a variance is negative beyond rounding."""
         self.info[(self.info == 0) & np.isnan(self.variance).any(axis=1)] = -1
         mean, variance, covariance = (a.astype(dtype, copy=False) for a in (self.mean, self.variance, self.covariance))
         return mean, variance, covariance if self.full else None, self.info

@@ -1,6 +1,6 @@
 """Compiled loops over arrays that stay on the host on every device: latent coordinates and their proposals.
 
-They are no doors of the backend: `backends.host_loops` hands them out, and the GPU has none of its own.
+The contract leaves them out: `backends.host_loops` gives them, and the GPU has none of its own.
 """
 
 from __future__ import annotations

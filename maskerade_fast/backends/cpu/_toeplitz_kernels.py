@@ -1,4 +1,4 @@
-"""Compiled loops of likelihoods and predictions on regular 1-D grids; `toeplitz.py` has the doors."""
+"""Compiled loops of likelihoods and predictions on regular 1-D grids; `toeplitz.py` calls them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Cholesky factors: the rule of failure, the retries with a diagonal shift, and tiles for large matrices.
 
-A factorisation failed if a pivot is at most N eps max diag, or not finite: below that all its digits are rounding.
 `tiled_potrf` spreads one matrix over threads by a left-looking Cholesky over fixed square tiles, each computed by one
 BLAS thread: LAPACK's own threads would make the bits depend on their number.
 """
@@ -28,24 +27,7 @@ _EPS = 2.220446049250313e-16
 
 
 def cholesky(matrices: Array, jitter: float = 0.0) -> tuple[Array, Array, Array]:
-    """Lower Cholesky factors of a batch, with the failure and jitter rules of `log_likelihood`.
-
-    Parameters
-    ----------
-    matrices : array, shape (B, N, N)
-        Symmetric; the lower triangles are read and nothing is written.
-    jitter : float
-        Largest diagonal shift allowed, as a fraction of the mean diagonal; 0: none is tried.
-
-    Returns
-    -------
-    L : array, shape (B, N, N)
-        NaN in the lower triangle of a matrix whose `info` is not 0.
-    info : array of int32, shape (B,)
-        0, or the first k whose pivot is at most N eps max diag, or not finite.
-    shift : array, shape (B,)
-        Diagonal shift of each factor.
-    """
+    """Factor one matrix per thread at a time, by LAPACK."""
     given = native(matrices)
     out = np.empty_like(given)
     info = np.zeros(len(given), dtype=np.int32)

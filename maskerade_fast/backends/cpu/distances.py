@@ -1,18 +1,9 @@
-"""Distances between all pairs of mixtures, as squared MMDs of their atoms (docs/mathematics.md section 2).
-
-An atom is a point of R^P, P = 2 D, the scaled mean followed by the scaled scale of one component. Both
-distances are
-
-    d(a, b) = c(a, b) - c(a, a)/2 - c(b, b)/2,    c(a, b) = sum_ij w_i w'_j g(p_i, q_j),
-
-with g = ||p - q|| for the energy distance and g = -2 <N(p), N(q)> for the Gaussian MMD.
+"""Distances between all pairs of mixtures by lanes; `backends.contract` has the maths.
 
 The mixtures of the right-hand side lie in *lanes*: windows of 256 mixtures, ordered by size within a window,
 and for each k the k-th components of all mixtures of the window that have one, side by side. The innermost
 loop then runs over mixtures with unit stride, adds straight into one sum a mixture, and LLVM vectorises it;
-neither a temporary of size pairs x components nor a ragged sum is left. The terms of a pair are added in one
-order wherever it lies in a batch, so neither chunks nor threads change a bit, and c(a, a) below repeats that
-order, so that d of equal mixtures is exactly 0.
+neither a temporary of size pairs x components nor a ragged sum is left.
 """
 
 from __future__ import annotations
@@ -107,29 +98,7 @@ def prepare_atoms(
     mass_correction: bool = False,
     features: Array | None = None,
 ) -> Any:
-    """Self terms, masses and moments of every mixture, kept with its atoms.
-
-    Parameters
-    ----------
-    offsets : (B + 1,) int64
-    weights : (J,)
-    points : (J, P)
-        Scaled means, then scaled scales.
-    n_reflect : int
-        The first so many coordinates are taken with both signs: D for reflected mixtures, else 0.
-    bandwidth : float
-        Of the Gaussian MMD; 0 for the energy distance.
-    mass_correction : bool
-        Add (M_a - M_b)(f_a - f_b) to the energy distance.
-    features : (B, F), optional
-        sum_f |features_af - features_bf| is added to the clamped distance.
-
-    Returns
-    -------
-    Atoms
-        For the doors of this backend alone. Holds float64 copies where the arrays are of another type,
-        read-only or not contiguous.
-    """
+    """Sum self terms in the order of the tiles; lanes are laid out at the first use on the right-hand side."""
     weights, points = native(weights), native(points)
     offsets = native(offsets, np.int64)
     atoms = Atoms(offsets, weights, points, n_reflect, float(bandwidth), bool(mass_correction))
@@ -146,19 +115,8 @@ def prepare_atoms(
     return atoms
 
 
-def pairwise_distance(a: Any, b: Any = None) -> Array:
-    """Distance of every mixture of `a` to every one of `b`, clamped at 0, plus the features' terms.
-
-    Parameters
-    ----------
-    a, b
-        From `prepare_atoms`, with equal options. Without `b`: `a` with itself, exactly symmetric, diagonal
-        exactly 0.
-
-    Returns
-    -------
-    (B_a, B_b) float64
-    """
+def pairwise_distance(a: Any, b: Any = None, *, precision: str = "double") -> Array:
+    """Walk over tiles of rows and windows; float64 whatever the precision."""
     return pairwise(a, b, 0, 1.0, 1.0)
 
 
@@ -205,24 +163,7 @@ def walk_tiles(
 
 
 def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array, distance: Array | None = None) -> tuple[Array, Array]:
-    """Gradient of sum(cotangent * pairwise_distance(a, b)) in weights and points of `a`, features left out.
-
-    Where atoms coincide the subgradient 0 is taken. A pair that is clamped at 0, so that features alone make up its
-    distance, has gradient 0.
-
-    Parameters
-    ----------
-    a, b
-        From `prepare_atoms`, with equal options.
-    cotangent : (B_a, B_b) float64
-    distance : (B_a, B_b) float64, optional
-        ``pairwise_distance(a, b)``, where it is known already.
-
-    Returns
-    -------
-    weights : (J_a,) float64
-    points : (J_a, P) float64
-    """
+    """Sum each gradient over the windows of b in order, on one thread."""
     cotangent = native(cotangent)
     g_weights, g_points = np.zeros(a.weights.shape), np.zeros(a.points.shape)
     if cotangent.size == 0:

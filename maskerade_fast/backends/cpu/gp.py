@@ -238,37 +238,7 @@ def predict_gp(
     jitter: float,
     max_bytes: int | None,
 ) -> tuple[Array, Array, Array | None, Array]:
-    """Latent predictions of a batch, in float64 and returned in the inputs' type.
-
-    Parameters
-    ----------
-    offsets, weights, means, scales : arrays of a GMMBatch: (B + 1,), (J,), (J, D), (J, D)
-    X, y : arrays, shape (N, D) and (N,); N >= 1
-    noise : array, shape (B or 1, N or 1)
-    X_new : array, shape (M, D)
-    basis, basis_new : arrays, shape (N, q) and (M, q), or None
-        Of the trend, as in `log_likelihood`; it belongs to the latent function.
-    per_axis : bool
-        Product over axes of cosines in place of the cosine of the sum.
-    full : bool
-        Also the covariance of all test points.
-    jitter : float
-        Largest diagonal shift allowed, as a fraction of the mean diagonal; 0: none is tried.
-    max_bytes : int or None
-        Bound on the working memory of all workers together; the results come on top.
-
-    Returns
-    -------
-    mean, variance : arrays, shape (B, M)
-    covariance : array, shape (B, M, M), or None
-    info : array of int32, shape (B,)
-        As in `log_likelihood`; -1 where a variance is negative beyond rounding (it is NaN then).
-
-    Raises
-    ------
-    MemoryError
-        If one worker needs more than `max_bytes`.
-    """
+    """Factor each covariance in a worker's buffer and solve for a block of test points at a time."""
     n_mixtures, (n_points, n_dims), n_new = len(offsets) - 1, X.shape, len(X_new)
     dtype = np.result_type(weights, X, y, X_new)
     results = Predictions(n_mixtures, n_new, full)

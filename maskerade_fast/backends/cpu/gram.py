@@ -315,22 +315,7 @@ def gram(
     *,
     per_axis: bool,
 ) -> Array:
-    """Gram matrices of a batch, in float64 and returned in the inputs' type.
-
-    Parameters
-    ----------
-    offsets, weights, means, scales : arrays of a GMMBatch: (B + 1,), (J,), (J, D), (J, D)
-    X, Y : arrays, shape (N, D) and (M, D)
-        ``Y=None``: X with itself, N >= 1.
-    noise : array, shape (B or 1, N or 1)
-        Added to the diagonal; not read beside Y.
-    per_axis : bool
-        Product over axes of cosines in place of the cosine of the sum.
-
-    Returns
-    -------
-    K : array, shape (B, N, M)
-    """
+    """Tabulate phases once per component and point; threads share blocks of rows."""
     triangle = int(Y is None)
     other = X if Y is None else Y
     n_mixtures, n_points, n_columns = len(offsets) - 1, len(X), len(other)

@@ -1,9 +1,7 @@
-"""The hyper-kernel outputscale * exp(-E^(power/2) / lengthscale^2) on top of the pairwise distances.
+"""The hyper-kernel on top of the pairwise distances.
 
-docs/mathematics.md section 3.
-
-Nothing of size B_a x B_b is formed by the product with vectors: a few mixtures of a walk over the windows of b
-and add as many rows of 256 covariances at a time.
+The product with vectors takes a few mixtures of a over the windows of b and adds as many rows of 256 covariances at
+a time.
 """
 
 from __future__ import annotations
@@ -22,26 +20,12 @@ _ROWS = 16  # of a product's blocks: few mixtures of a share threads too
 
 
 def hyperkernel(a: Any, b: Any = None, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
-    """Covariance of every mixture of `a` with every one of `b`, in one pass over the pairs.
-
-    Parameters
-    ----------
-    a, b
-        From `prepare_atoms`. Without `b`: `a` with itself, exactly symmetric with `outputscale` on the
-        diagonal.
-    outputscale, lengthscale : float
-        lambda^2 and l.
-    power : {1, 2}
-
-    Returns
-    -------
-    (B_a, B_b) float64
-    """
+    """Turn distances to covariances in the pass that computes them."""
     return pairwise(a, b, power, outputscale, lengthscale)
 
 
 def covariance_from_distance(distance: Array, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
-    """outputscale * exp(-E^(power/2) / lengthscale^2) of an array of any shape, E >= 0; float64."""
+    """Map blocks of the flat array on all threads."""
     out = np.array(distance, dtype=np.float64, order="C")
     flat = out.reshape(-1)
     rate = -1.0 / lengthscale**2
@@ -54,18 +38,7 @@ def covariance_from_distance(distance: Array, *, outputscale: float, lengthscale
 
 
 def hyperkernel_matvec(a: Any, b: Any, v: Array, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
-    """Product of `hyperkernel(a, b)` with vectors, in memory O(J_a + J_b + (B_a + B_b) k).
-
-    Parameters
-    ----------
-    a, b
-        From `prepare_atoms`.
-    v : (B_b, k)
-
-    Returns
-    -------
-    (B_a, k) float64
-    """
+    """Walk over the windows of b with a few mixtures of a, in memory O(J_a + J_b + (B_a + B_b) k)."""
     out = np.zeros((len(a), v.shape[1]))
     if out.size == 0 or len(b) == 0:
         return out

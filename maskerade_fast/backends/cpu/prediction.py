@@ -1,8 +1,7 @@
 """The predictive mixture, pair by pair: moments, tails, quantiles and density of sum_ij W_ij sqrt(N_i N_j).
 
 Each point x* is on its own: its h (h + 1) / 2 pairs are written once as a table (`_pair_sums`) that every sum over
-pairs then reads, so a point costs O(h^2) time and a thread O(h^2) memory, whatever the number of points. The bits of a
-point depend neither on its neighbours nor on threads.
+pairs then reads, so a point costs O(h^2) time and a thread O(h^2) memory, whatever the number of points.
 """
 
 from __future__ import annotations
@@ -27,22 +26,7 @@ _PAIRS_PER_BLOCK = 50_000  # some 0.2 ms a block: the pool's overhead is then be
 
 
 def pair_moments(pair_weights: Array, means: Array, variances: Array) -> tuple[Array, Array, Array]:
-    """Normaliser, mean and variance of the mixture at each of M points.
-
-    Parameters
-    ----------
-    pair_weights : array, shape (h, h)
-        W, symmetric and positive semi-definite.
-    means, variances : array, shape (h, M)
-        Of the Gaussians N_i at each point, noise included; variances > 0.
-
-    Returns
-    -------
-    total, mean, variance : array of float64, shape (M,)
-        ``total = sum_ij W_ij s_ij``; where it is not positive the other two are NaN. The variance is summed
-        round the mean, and never below eps times the sum of its terms' magnitudes, which bounds its rounding
-        error: it is positive even where terms of both signs cancel.
-    """
+    """Write each point's pairs to a table once, then sum; the variance is summed about the mean."""
     packed, anchor, means, variances = _prepared(pair_weights, means, variances)
     total, mean, variance = (np.empty(means.shape[1]) for _ in range(3))
 
@@ -54,7 +38,7 @@ def pair_moments(pair_weights: Array, means: Array, variances: Array) -> tuple[A
 
 
 def pair_cdf(pair_weights: Array, means: Array, variances: Array, y: Array) -> Array:
-    """sum_ij W_ij s_ij P(N(m_ij, V_ij) <= y), not normalised, shape (k, M) for `y` (k, M)."""
+    """Sum the tails of each point's table of pairs."""
     packed, anchor, means, variances = _prepared(pair_weights, means, variances)
     y = native(y)
     out = np.empty_like(y)
@@ -67,25 +51,7 @@ def pair_cdf(pair_weights: Array, means: Array, variances: Array, y: Array) -> A
 
 
 def pair_quantiles(pair_weights: Array, means: Array, variances: Array, levels: Array) -> Array:
-    """Quantiles of the normalised mixture.
-
-    Parameters
-    ----------
-    pair_weights, means, variances
-        As for `pair_moments`; every total positive.
-    levels : array, shape (k, M)
-        Probabilities in [0, 1]; 0 and 1 give -inf and inf.
-
-    Returns
-    -------
-    y : array of float64, shape (k, M)
-        To about 1e-10 predictive standard deviations, or the rounding of the tail sums if larger.
-
-    Notes
-    -----
-    Newton's method on the logarithm of the smaller tail (concave for one Gaussian), inside a bracket that
-    starts from Cantelli's inequality and falls back on bisection. O(h^2) a step, 4 to 8 steps as a rule.
-    """
+    """Search from the Gaussian quantiles with the same moments."""
     packed, anchor, means, variances = _prepared(pair_weights, means, variances)
     levels = native(levels)
     scores = ndtri(levels)  # quantiles of a Gaussian with the same moments: where the search starts
@@ -99,10 +65,7 @@ def pair_quantiles(pair_weights: Array, means: Array, variances: Array, levels: 
 
 
 def pair_draws(pair_weights: Array, means: Array, variances: Array, levels: Array) -> Array:
-    """Like `pair_quantiles` for many `levels` in (0, 1), within 1e-7 in probability.
-
-    The CDF of a point is tabulated once, by cubics between some 200 values; further levels cost no sum over pairs.
-    """
+    """Tabulate the CDF of each point on its thread."""
     packed, anchor, means, variances = _prepared(pair_weights, means, variances)
     levels = native(levels)
     out = np.empty_like(levels)
@@ -115,11 +78,7 @@ def pair_draws(pair_weights: Array, means: Array, variances: Array, levels: Arra
 
 
 def pair_log_density(factor: Array, means: Array, variances: Array, y: Array) -> Array:
-    """log sum_ij W_ij sqrt(N_i(y) N_j(y)) with W = F F^T, not normalised, at y (M,); shape (M,).
-
-    The sum is ``|F^T a|^2`` with ``a_i = sqrt(N_i(y))``, scaled by the largest ``|F_i| a_i``: non-negative,
-    and finite however far y lies. O(h r) a point for `factor` (h, r).
-    """
+    """Share points among threads; observations without weight are left out."""
     factor, means, variances, y = native(factor), native(means), native(variances), native(y)
     norms = np.sqrt(np.sum(factor * factor, axis=1))
     rows = np.flatnonzero(norms)  # an observation without weight must not set the scale
@@ -137,32 +96,7 @@ def pair_log_density(factor: Array, means: Array, variances: Array, y: Array) ->
 def joint_pair_moments(
     pair_weights: Array, means: Array, covariances: Array, y: Array
 ) -> tuple[float, Array, Array, int]:
-    """Normaliser and mean of the joint mixture over n points, and the density of each of its Gaussians at
-    `y`.
-
-    Parameters
-    ----------
-    pair_weights : array, shape (h, h)
-    means : array, shape (h, n)
-    covariances : array, shape (h, n, n)
-        Positive definite.
-    y : array, shape (n,)
-
-    Returns
-    -------
-    total : float
-        ``sum_ij W_ij s_ij``.
-    mean_sum : array, shape (n,)
-        ``sum_ij W_ij s_ij m_ij``.
-    log_densities : array, shape (h,)
-        ``log N_i(y)``.
-    info : int
-        0, or 1 + the first i whose covariance has no Cholesky factor; the others are then NaN.
-
-    Notes
-    -----
-    One Cholesky factorisation a pair, O(h^2 n^3) time; O(n^2) memory a thread beside the arguments.
-    """
+    """Share rows of pairs among threads, with O(n^2) memory each."""
     h, n = means.shape
     pair_weights, means, covariances, y = (native(a) for a in (pair_weights, means, covariances, y))
     log_dets, log_densities, totals, sums = np.zeros(h), np.zeros(h), np.zeros(h), np.zeros((h, n))

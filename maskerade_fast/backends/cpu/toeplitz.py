@@ -45,28 +45,7 @@ def toeplitz_log_likelihood(
     grad: bool,
     max_bytes: int | None,
 ) -> tuple[Array, Array, Array, list[Array] | None]:
-    """Log-likelihoods of a batch on a regular grid and their gradients, in float64 and in the inputs' type.
-
-    Parameters
-    ----------
-    offsets, weights, means, scales : arrays of a GMMBatch in one dimension: (B + 1,), (J,), (J, 1), (J, 1)
-    X, y : arrays, shape (N, 1) and (N,); X equally spaced and ascending, N >= 1
-    noise : array, shape (B or 1, 1)
-    basis : array, shape (N, q), or None
-        Of the trend: each covariance gains ``basis @ basis.T``.
-    jitter, grad, max_bytes
-        As in `log_likelihood`.
-
-    Returns
-    -------
-    value (B,), info (B,) int32, shift (B,) : arrays
-    gradients : None, or a list of d weights (J,), d means (J, 1), d scales (J, 1), d noise (B, 1)
-
-    Raises
-    ------
-    MemoryError
-        If one worker needs more than `max_bytes`.
-    """
+    """Run Schur's recursion for one mixture per thread, without a factor."""
     n_mixtures, n_points = len(offsets) - 1, len(X)
     dtype = np.result_type(weights, X, y)
     results = Likelihoods(n_mixtures, weights, means, 1, grad)
@@ -110,31 +89,7 @@ def toeplitz_predict_gp(
     jitter: float,
     max_bytes: int | None,
 ) -> tuple[Array, Array, Array | None, Array]:
-    """Latent predictions of a batch from data on a regular grid, in float64 and returned in the inputs' type.
-
-    Parameters
-    ----------
-    offsets, weights, means, scales : arrays of a GMMBatch in one dimension: (B + 1,), (J,), (J, 1), (J, 1)
-    X, y : arrays, shape (N, 1) and (N,); X equally spaced and ascending, N >= 1
-    noise : array, shape (B or 1, 1)
-    X_new : array, shape (M, 1)
-        Any points, also off the grid.
-    basis, basis_new : arrays, shape (N, q) and (M, q), or None
-        Of the trend, as in `toeplitz_log_likelihood`; it belongs to the latent function.
-    full, jitter, max_bytes
-        As in `predict_gp`.
-
-    Returns
-    -------
-    mean, variance : arrays, shape (B, M)
-    covariance : array, shape (B, M, M), or None
-    info : array of int32, shape (B,)
-
-    Raises
-    ------
-    MemoryError
-        If one worker needs more than `max_bytes`.
-    """
+    """Feed the factor's columns, a panel at a time, to the right-hand sides of a block of test points."""
     n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
     dtype = np.result_type(weights, X, y, X_new)
     results = Predictions(n_mixtures, n_new, full)

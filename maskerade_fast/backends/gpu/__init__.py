@@ -1,9 +1,11 @@
-"""The GPU backend: the doors of `backends.cpu` on CuPy arrays, served by the CUDA sources of `kernels/`.
+"""The GPU backend: the operations of `backends.contract` on CuPy arrays, by the CUDA sources of `kernels/`.
 
 Importing it needs CuPy, a driver and a card; without them it raises `BackendUnavailableError` with the cause.
 """
 
-from . import _loader as _loader  # first: it says what is missing before any door imports cupy
+from typing import TYPE_CHECKING
+
+from . import _loader as _loader  # first: it says what is missing before another module imports cupy
 from .cholesky import cholesky
 from .distances import pairwise_distance, pairwise_distance_vjp, prepare_atoms
 from .gp import predict_gp
@@ -33,3 +35,9 @@ __all__ = [
     "toeplitz_log_likelihood",
     "toeplitz_predict_gp",
 ]
+
+if TYPE_CHECKING:  # mypy compares this module with the contract
+    from .. import gpu
+    from ..contract import Backend
+
+    _backend: Backend = gpu

@@ -108,7 +108,7 @@ def points_by_axis(X: Array) -> Array:
 
 
 def least_values(points: Array) -> Array:
-    """The least value of each axis of `points` (D, N), from which phases are measured: no order of rows changes it."""
+    """The origin of phases: the least value of each axis of `points` (D, N)."""
     least: Array = points.min(axis=1)
     return least
 

@@ -1,7 +1,4 @@
-"""Cholesky factors of given matrices: the rule of failure, and the retries with a diagonal shift.
-
-A factorisation failed if a pivot is at most N eps max diag, or not finite: below that all its digits are rounding.
-"""
+"""Cholesky factors of given matrices, by panels through all of the card (`_blocked`)."""
 
 from __future__ import annotations
 
@@ -20,24 +17,7 @@ CHUNK_BYTES = 256 * 2**20  # matrices at a time, or one
 
 
 def cholesky(matrices: Array, jitter: float = 0.0) -> tuple[Array, Array, Array]:
-    """Lower Cholesky factors of a batch, with the failure and jitter rules of `log_likelihood`.
-
-    Parameters
-    ----------
-    matrices : array, shape (B, N, N)
-        Symmetric; the lower triangles are read and nothing is written.
-    jitter : float
-        Largest diagonal shift allowed, as a fraction of the mean diagonal; 0: none is tried.
-
-    Returns
-    -------
-    L : array, shape (B, N, N)
-        NaN in the lower triangle of a matrix whose `info` is not 0.
-    info : array of int32, shape (B,)
-        0, or the first k whose pivot is at most N eps max diag, or not finite.
-    shift : array, shape (B,)
-        Diagonal shift of each factor.
-    """
+    """Factor all matrices panel by panel through all of the card; those that fail go again one by one."""
     return factored(matrices, jitter, WIDTH)
 
 

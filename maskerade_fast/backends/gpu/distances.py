@@ -1,16 +1,7 @@
-"""Distances between all pairs of mixtures, as squared MMDs of their atoms (docs/mathematics.md section 2).
-
-An atom is a point of R^P, P = 2 D, the scaled mean followed by the scaled scale of one component. Both
-distances are
-
-    d(a, b) = c(a, b) - c(a, a)/2 - c(b, b)/2,    c(a, b) = sum_ij w_i w'_j g(p_i, q_j),
-
-with g = ||p - q|| for the energy distance and g = -2 <N(p), N(q)> for the Gaussian MMD.
+"""Distances between all pairs of mixtures by tiles; `backends.contract` has the maths.
 
 A block of threads has a tile of whole mixtures of a, a thread for each component with its atom in registers, and
-walks over 16 mixtures of b staged in shared memory (kernels/distances.cuh). The terms of a pair are added in one
-order wherever it lies in a batch, so chunks change no bit, and c(a, a) repeats that order, so that d of equal
-mixtures is exactly 0. Gradients are summed over 32 mixtures of b at a time into slots, which are then added in order.
+walks over 16 mixtures of b staged in shared memory (kernels/distances.cuh).
 """
 
 from __future__ import annotations
@@ -37,11 +28,10 @@ _N_DATA = 3  # columns of Atoms.data before the features
 _VALUE_AXES = 18  # axes up to which a kernel is compiled for their number
 
 SLOT_BYTES = 32 * 2**20  # partial sums kept at a time: what stays in the L2 cache of a large card
-_LARGEST_MIXED = 1e18  # the square of a sum of two coordinates is still a float32
 
 
 class Atoms:
-    """One batch of mixtures, ready for `pairwise_distance`; made by `prepare_atoms`."""
+    """What `prepare_atoms` makes: arrays on the card, and where the tiles of whole mixtures start."""
 
     def __init__(
         self, offsets: Array, weights: Array, points: Array, n_reflect: int, bandwidth: float, mass_correction: bool
@@ -59,7 +49,7 @@ class Atoms:
 
     @property
     def masses(self) -> Array:
-        """Total weight of each mixture, (B,) float64."""
+        """The second column of `data`."""
         return self.data[:, 1]
 
     @property
@@ -99,30 +89,7 @@ def prepare_atoms(
     mass_correction: bool = False,
     features: Array | None = None,
 ) -> Any:
-    """Self terms, masses and moments of every mixture, kept with its atoms.
-
-    Parameters
-    ----------
-    offsets : (B + 1,) int64
-        On either side of the bus: tiles are laid out on the host.
-    weights : (J,)
-    points : (J, P)
-        Scaled means, then scaled scales.
-    n_reflect : int
-        The first so many coordinates are taken with both signs: D for reflected mixtures, else 0.
-    bandwidth : float
-        Of the Gaussian MMD; 0 for the energy distance.
-    mass_correction : bool
-        Add (M_a - M_b)(f_a - f_b) to the energy distance.
-    features : (B, F), optional
-        sum_f |features_af - features_bf| is added to the clamped distance.
-
-    Returns
-    -------
-    Atoms
-        For the doors of this backend alone. Holds float64 copies where the arrays are of another type or not
-        contiguous.
-    """
+    """Lay out tiles on the host and launch the self terms."""
     if n_reflect not in (0, points.shape[1] // 2):
         raise ValueError(f"n_reflect: {n_reflect}, expected 0 or {points.shape[1] // 2}, half of the coordinates")
     with device_of(weights, points, features):
@@ -133,61 +100,51 @@ def prepare_atoms(
     return atoms
 
 
-def in_precision(atoms: Any, precision: str) -> Any:
-    """`atoms` for distances in another precision, gradients excepted.
+def in_float32(atoms: Any, weight_unit: float = 1.0, unit: float = 1.0) -> Any:
+    """`atoms` of an energy distance whose terms are in float32, gradients excepted; it shares what it can.
 
-    Parameters
-    ----------
-    atoms
-        From `prepare_atoms`, of an energy distance.
-    precision : {"double", "mixed"}
-        "mixed": terms in float32, of differences of coordinates that are split in two float32 each; sums of 8 terms
-        in float32, the rest in float64. For cards with few float64 units.
-
-    Returns
-    -------
-    Atoms
-        Shares the arrays of `atoms`. Two batches need the same precision. Distances have absolute errors of some
-        1e-7 of the cross term; differences of coordinates below 1e-19 count as 0.
-
-    Raises
-    ------
-    ValueError
-        For another precision; "mixed" for the Gaussian MMD, whose factors leave the range of float32, and for
-        coordinates beyond 1e18.
+    Weights and coordinates are divided by the units, powers of two, so that squares and sums stay in range.
     """
-    if precision not in ("double", "mixed"):
-        raise ValueError(f"precision: {precision!r}, expected 'double' or 'mixed'")
+    # Differences are of coordinates split in two float32 each; sums of 8 terms are in float32, the rest in float64
+    if atoms.bandwidth > 0.0:
+        raise ValueError("precision: 'mixed' is for the energy distance, the Gaussian MMD needs 'double'")
     other = copy(atoms)
-    other.mixed = precision == "mixed"
+    other.mixed = True
     with device_of(atoms.points):
-        if other.mixed and other.bandwidth > 0.0:
-            raise ValueError("precision: 'mixed' is for the energy distance, the Gaussian MMD needs 'double'")
-        if other.mixed and other.points.size and float(cupy.abs(other.points).max()) > _LARGEST_MIXED:
-            raise ValueError(f"precision: 'mixed' needs coordinates up to {_LARGEST_MIXED:g}, some are larger")
-        other.data = other.data.copy()
+        other.weights, other.points = atoms.weights / weight_unit, atoms.points / unit
+        other.data = atoms.data.copy()
+        for divisor in (weight_unit, unit, weight_unit):  # one by one: their product may leave the range of float64
+            other.data[:, _N_DATA:] /= divisor
         other.fill_self_terms()
     return other
 
 
-def pairwise_distance(a: Any, b: Any = None) -> Array:
-    """Distance of every mixture of `a` to every one of `b`, clamped at 0, plus the features' terms.
+def pairwise_distance(a: Any, b: Any = None, *, precision: str = "double") -> Array:
+    """Launch one block per pair of tiles; "mixed" takes coordinates and weights to about 1, by powers of two."""
+    if precision == "double":
+        return pairwise(a, b, 0, 1.0, 1.0)
+    sides = (a,) if b is None else (a, b)
+    with device_of(*(side.points for side in sides)):
+        weight_unit, unit = _units(sides)
+        rounded = [in_float32(side, weight_unit, unit) for side in sides]
+        out = pairwise(rounded[0], None if b is None else rounded[1], 0, 1.0, 1.0)
+        for factor in (weight_unit, unit, weight_unit):
+            out *= factor
+        return out
 
-    Parameters
-    ----------
-    a, b
-        From `prepare_atoms`, with equal options. Without `b`: `a` with itself, exactly symmetric, diagonal
-        exactly 0.
 
-    Returns
-    -------
-    (B_a, B_b) float64
-    """
-    return pairwise(a, b, 0, 1.0, 1.0)
+def _units(sides: tuple[Any, ...]) -> tuple[float, float]:
+    """Powers of two just above the largest weight and coordinate, 1 where there is none but 0; one copy to the host."""
+    found = [cupy.abs(array).max() for side in sides if len(side.weights) for array in (side.weights, side.points)]
+    if not found:
+        return 1.0, 1.0
+    largest = to_host(cupy.stack(found)).reshape(-1, 2).max(axis=0)
+    weight_unit, unit = np.ldexp(1.0, np.maximum(np.frexp(largest)[1], -1000)).tolist()
+    return weight_unit, unit
 
 
 def pairwise(a: Atoms, b: Atoms | None, power: int, outputscale: float, lengthscale: float) -> Array:
-    """`pairwise_distance` (power 0) or the hyper-kernel of it (power 1, 2) in the same pass."""
+    """Launch `pairwise_f64`: distances for power 0, covariances for power 1 and 2."""
     symmetric = b is None
     other = a if b is None else b
     with device_of(a.points, other.points):
@@ -203,24 +160,7 @@ def pairwise(a: Atoms, b: Atoms | None, power: int, outputscale: float, lengthsc
 
 
 def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array, distance: Array | None = None) -> tuple[Array, Array]:
-    """Gradient of sum(cotangent * pairwise_distance(a, b)) in weights and points of `a`, features left out.
-
-    Where atoms coincide the subgradient 0 is taken. A pair that is clamped at 0, so that features alone make up its
-    distance, has gradient 0.
-
-    Parameters
-    ----------
-    a, b
-        From `prepare_atoms`, with equal options.
-    cotangent : (B_a, B_b) float64
-    distance : (B_a, B_b) float64, optional
-        ``pairwise_distance(a, b)``, where it is known already.
-
-    Returns
-    -------
-    weights : (J_a,) float64
-    points : (J_a, P) float64
-    """
+    """Sum gradients over 32 mixtures of b into slots, then add the slots in order."""
     with device_of(a.points, b.points, cotangent):
         cotangent = native(cotangent)
         empty_or_zeros = cupy.empty if cotangent.size else cupy.zeros

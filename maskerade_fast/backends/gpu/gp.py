@@ -1,9 +1,8 @@
 """Gaussian process predictions for a batch of mixtures.
 
 Gram matrices and their factors come from `gram` and `cholesky`; then blocks of `gp_solve_f64` solve V = L^-1 K(X, X*)
-for a few test points each, with mean V'z, z = L^-1 y, and latent variance k(0) - |v|^2 on the way. A test point's sums
-are taken in the order of the data alone: its bits depend neither on other points nor on the chunks. Variances come
-from triangular solves: an explicit inverse loses them all where C is ill-conditioned.
+for a few test points each, with mean V'z, z = L^-1 y, and latent variance k(0) - |v|^2 on the way: no explicit inverse,
+which would lose variances where C is ill-conditioned. A test point's sums are taken in the order of the data alone.
 """
 
 from __future__ import annotations
@@ -57,37 +56,7 @@ def predict_gp(
     jitter: float,
     max_bytes: int | None,
 ) -> tuple[Array, Array, Array | None, Array]:
-    """Latent predictions of a batch, in float64 and returned in the inputs' type.
-
-    Parameters
-    ----------
-    offsets, weights, means, scales : arrays of a GMMBatch: (B + 1,), (J,), (J, D), (J, D)
-    X, y : arrays, shape (N, D) and (N,); N >= 1
-    noise : array, shape (B or 1, N or 1)
-    X_new : array, shape (M, D)
-    basis, basis_new : arrays, shape (N, q) and (M, q), or None
-        Of the trend, as in `log_likelihood`; it belongs to the latent function.
-    per_axis : bool
-        Product over axes of cosines in place of the cosine of the sum.
-    full : bool
-        Also the covariance of all test points.
-    jitter : float
-        Largest diagonal shift allowed, as a fraction of the mean diagonal; 0: none is tried.
-    max_bytes : int or None
-        Bound on the working memory; the results come on top.
-
-    Returns
-    -------
-    mean, variance : arrays, shape (B, M)
-    covariance : array, shape (B, M, M), or None
-    info : array of int32, shape (B,)
-        As in `log_likelihood`; -1 where a variance is negative beyond rounding (it is NaN then).
-
-    Raises
-    ------
-    MemoryError
-        If one matrix and one block of test points need more than `max_bytes`.
-    """
+    """Factor chunks of mixtures, then solve for blocks of test points."""
     with device_of(weights, means, scales, X, y, noise, X_new):
         dtype = np.result_type(*(a.dtype for a in (weights, X, y, X_new)))
         mixtures = mixtures_of(offsets, weights, means, scales, per_axis)

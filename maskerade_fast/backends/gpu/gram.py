@@ -1,8 +1,6 @@
-"""Gram matrices of spectral mixtures by angle addition (docs/mathematics.md section 1; kernels/gram.cuh).
+"""Gram matrices of spectral mixtures by tiles, a warp each (kernels/gram.cuh; docs/mathematics.md section 1).
 
-Cosines and sines of the phases are tabulated once a component and point, so a pair costs one exponential and a few
-multiply-adds. Phases are kept in turns and to twice the working precision until they are reduced; both they and the
-lags depend on differences of the inputs alone, and not on the order of the rows.
+Phase tables are made for chunks of mixtures. Phases and lags depend on differences of the inputs alone.
 """
 
 from __future__ import annotations
@@ -42,22 +40,7 @@ def gram(
     *,
     per_axis: bool,
 ) -> Array:
-    """Gram matrices of a batch, in float64 and returned in the inputs' type.
-
-    Parameters
-    ----------
-    offsets, weights, means, scales : arrays of a GMMBatch: (B + 1,), (J,), (J, D), (J, D)
-    X, Y : arrays, shape (N, D) and (M, D)
-        ``Y=None``: X with itself, N >= 1.
-    noise : array, shape (B or 1, N or 1)
-        Added to the diagonal; not read beside Y.
-    per_axis : bool
-        Product over axes of cosines in place of the cosine of the sum.
-
-    Returns
-    -------
-    K : array, shape (B, N, M)
-    """
+    """Tabulate phases for chunks of mixtures; a warp computes 16 x 32 entries."""
     other = X if Y is None else Y
     dtype = np.result_type(weights.dtype, X.dtype, other.dtype)
     with device_of(weights, means, scales, X, Y):

@@ -1,10 +1,8 @@
-"""The hyper-kernel outputscale * exp(-E^(power/2) / lengthscale^2) on top of the pairwise distances.
+"""The hyper-kernel on top of the pairwise distances.
 
-docs/mathematics.md section 3.
-
-Nothing of size B_a x B_b is formed by the product with vectors: a block of threads has the covariances of one tile
-of pairs in shared memory, writes their products to a slot for the tile's 16 mixtures of b, and the slots are added
-in order. The bits of a row hang neither on the other rows nor on the number of slots.
+In the product with vectors a block of threads has the covariances of one tile of pairs in shared memory and writes
+their products to a slot for the tile's 16 mixtures of b. The bits of a row depend neither on the other rows nor on the
+number of slots.
 """
 
 from __future__ import annotations
@@ -33,26 +31,12 @@ __all__ = ["covariance_from_distance", "hyperkernel", "hyperkernel_matvec"]
 
 
 def hyperkernel(a: Any, b: Any = None, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
-    """Covariance of every mixture of `a` with every one of `b`, in one pass over the pairs.
-
-    Parameters
-    ----------
-    a, b
-        From `prepare_atoms`. Without `b`: `a` with itself, exactly symmetric with `outputscale` on the
-        diagonal.
-    outputscale, lengthscale : float
-        lambda^2 and l.
-    power : {1, 2}
-
-    Returns
-    -------
-    (B_a, B_b) float64
-    """
+    """Turn distances to covariances in the block that computes them."""
     return pairwise(a, b, power, outputscale, lengthscale)
 
 
 def covariance_from_distance(distance: Array, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
-    """outputscale * exp(-E^(power/2) / lengthscale^2) of an array of any shape, E >= 0; float64."""
+    """Copy the distances and map them in place by one launch."""
     with device_of(distance):
         out: Array = cupy.array(distance, dtype=np.float64, order="C")
         if out.size:
@@ -62,18 +46,7 @@ def covariance_from_distance(distance: Array, *, outputscale: float, lengthscale
 
 
 def hyperkernel_matvec(a: Any, b: Any, v: Array, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
-    """Product of `hyperkernel(a, b)` with vectors, in memory O(J_a + J_b + (B_a + B_b) k).
-
-    Parameters
-    ----------
-    a, b
-        From `prepare_atoms`.
-    v : (B_b, k)
-
-    Returns
-    -------
-    (B_a, k) float64
-    """
+    """Write products of tiles to slots, within SLOT_BYTES, and add the slots in order."""
     with device_of(a.points, b.points, v):
         vectors = native(v)
         out: Array = cupy.zeros((len(a), vectors.shape[1]))

@@ -1,4 +1,4 @@
-"""Log-likelihoods of a batch of mixtures, with gradients: Gram matrix, factor and value fused.
+"""Log-likelihoods and gradients by one of three regimes of kernels, which fuse Gram matrix, factor and value.
 
 The number of points alone chooses the way, so that a mixture has the same bits in any batch:
 
@@ -116,33 +116,7 @@ def log_likelihood(
     grad: bool,
     max_bytes: int | None,
 ) -> tuple[Array, Array, Array, list[Array] | None]:
-    """Log-likelihoods of a batch and their gradients, in float64 and returned in the inputs' type.
-
-    Parameters
-    ----------
-    offsets, weights, means, scales : arrays of a GMMBatch: (B + 1,), (J,), (J, D), (J, D)
-    X, y : arrays, shape (N, D) and (N,); N >= 1
-    noise : array, shape (B or 1, N or 1)
-    basis : array, shape (N, q), or None
-        Of the trend: each covariance gains ``basis @ basis.T``.
-    per_axis : bool
-        Product over axes of cosines in place of the cosine of the sum.
-    jitter : float
-        Largest diagonal shift allowed, as a fraction of the mean diagonal; 0: none is tried.
-    grad : bool
-    max_bytes : int or None
-        Bound on the working memory of all matrices in work together.
-
-    Returns
-    -------
-    value (B,), info (B,) int32, shift (B,) : arrays
-    gradients : None, or a list of d weights (J,), d means (J, D), d scales (J, D), d noise (B, 1 or N)
-
-    Raises
-    ------
-    MemoryError
-        If one matrix needs more than `max_bytes`.
-    """
+    """Choose the regime by the number of points and the card's shared memory."""
     with device_of(weights, means, scales, X, y):
         limits = regimes_of(device_limits().shared_bytes, grad)
         return likelihoods(

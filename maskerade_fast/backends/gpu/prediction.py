@@ -1,8 +1,7 @@
-"""The predictive mixture, pair by pair: moments, tails, quantiles and density of sum_ij W_ij sqrt(N_i N_j).
+"""Sums over pairs of the predictive mixture, without a table of pairs.
 
 A point's h Gaussians are prepared once (precisions, their fourth roots, means less a centre); its h (h + 1) / 2 pairs
-are computed where they are summed and never stored. Points go in chunks of bounded memory: the bits of a point depend
-neither on its neighbours nor on the chunks.
+are computed where they are summed and never stored. Points go in chunks of bounded memory.
 """
 
 from __future__ import annotations
@@ -56,26 +55,8 @@ class _Mixture(NamedTuple):
 
 
 def pair_moments(pair_weights: Array, means: Array, variances: Array) -> tuple[Array, Array, Array]:
-    """Normaliser, mean and variance of the mixture at each of M points.
-
-    Parameters
-    ----------
-    pair_weights : array, shape (h, h)
-        W, symmetric and positive semi-definite.
-    means, variances : array, shape (h, M)
-        Of the Gaussians N_i at each point, noise included; variances > 0.
-
-    Returns
-    -------
-    total, mean, variance : array of float64, shape (M,)
-        ``total = sum_ij W_ij s_ij``; where it is not positive the other two are NaN. The variance is never below
-        eps times the sum of its terms' magnitudes: it is positive even where terms of both signs cancel.
-
-    Notes
-    -----
-    One pass over the pairs, about the mean that the diagonal of W gives: next to a second pass about the mixture's
-    own mean that costs at most the factor ``2 + 2 sum |W_ij s_ij| / trace W`` in rounding.
-    """
+    """Sum in one pass over the pairs, about the mean that the diagonal of W gives."""
+    # Next to a second pass about the mixture's own mean, at most the factor 2 + 2 sum |W_ij s_ij| / trace W in rounding
     with device_of(pair_weights, means, variances):
         mixture = _prepared(pair_weights, means, variances)
         for chunk in _chunks(mixture):
@@ -84,7 +65,7 @@ def pair_moments(pair_weights: Array, means: Array, variances: Array) -> tuple[A
 
 
 def pair_cdf(pair_weights: Array, means: Array, variances: Array, y: Array) -> Array:
-    """sum_ij W_ij s_ij P(N(m_ij, V_ij) <= y), not normalised, shape (k, M) for `y` (k, M)."""
+    """Recompute each point's pairs where they are summed."""
     with device_of(pair_weights, means, variances, y):
         mixture, y = _prepared(pair_weights, means, variances), _owned(y)
         out: Array = cupy.empty_like(y)
@@ -96,25 +77,7 @@ def pair_cdf(pair_weights: Array, means: Array, variances: Array, y: Array) -> A
 
 
 def pair_quantiles(pair_weights: Array, means: Array, variances: Array, levels: Array) -> Array:
-    """Quantiles of the normalised mixture.
-
-    Parameters
-    ----------
-    pair_weights, means, variances
-        As for `pair_moments`; every total positive.
-    levels : array, shape (k, M)
-        Probabilities in [0, 1]; 0 and 1 give -inf and inf.
-
-    Returns
-    -------
-    y : array of float64, shape (k, M)
-        To about 1e-10 predictive standard deviations, or the rounding of the tail sums if larger.
-
-    Notes
-    -----
-    Newton's method on the logarithm of the smaller tail (concave for one Gaussian), inside a bracket that
-    starts from Cantelli's inequality and falls back on bisection. O(h^2) a step, 4 to 8 steps as a rule.
-    """
+    """Search less a centre per point, which is added at the end."""
     with device_of(pair_weights, means, variances, levels):
         mixture, levels = _prepared(pair_weights, means, variances), _owned(levels)
         out: Array = cupy.empty_like(levels)
@@ -126,10 +89,7 @@ def pair_quantiles(pair_weights: Array, means: Array, variances: Array, levels: 
 
 
 def pair_draws(pair_weights: Array, means: Array, variances: Array, levels: Array) -> Array:
-    """Like `pair_quantiles` for many `levels` in (0, 1), within 1e-7 in probability.
-
-    The CDF of a point is tabulated once, by cubics between some 200 values; further levels cost no sum over pairs.
-    """
+    """Tabulate the CDFs of all points together, a round of launches for each halving of intervals."""
     with device_of(pair_weights, means, variances, levels):
         mixture, levels = _prepared(pair_weights, means, variances), _owned(levels)
         out: Array = cupy.empty_like(levels)
@@ -150,11 +110,7 @@ def pair_draws(pair_weights: Array, means: Array, variances: Array, levels: Arra
 
 
 def pair_log_density(factor: Array, means: Array, variances: Array, y: Array) -> Array:
-    """log sum_ij W_ij sqrt(N_i(y) N_j(y)) with W = F F^T, not normalised, at y (M,); shape (M,).
-
-    The sum is ``|F^T a|^2`` with ``a_i = sqrt(N_i(y))``, scaled by the largest ``|F_i| a_i``: non-negative,
-    and finite however far y lies. O(h r) a point for `factor` (h, r).
-    """
+    """Scale directions and amplitudes apart, then sum by blocks of points."""
     with device_of(factor, means, variances, y):
         factor, means, variances, y = _owned(factor), _owned(means), _owned(variances), _owned(y)
         h, rank = factor.shape
@@ -179,33 +135,7 @@ def pair_log_density(factor: Array, means: Array, variances: Array, y: Array) ->
 def joint_pair_moments(
     pair_weights: Array, means: Array, covariances: Array, y: Array
 ) -> tuple[float, Array, Array, int]:
-    """Normaliser and mean of the joint mixture over n points, and the density of each of its Gaussians at
-    `y`.
-
-    Parameters
-    ----------
-    pair_weights : array, shape (h, h)
-    means : array, shape (h, n)
-    covariances : array, shape (h, n, n)
-        Positive definite.
-    y : array, shape (n,)
-
-    Returns
-    -------
-    total : float
-        ``sum_ij W_ij s_ij``.
-    mean_sum : array, shape (n,)
-        ``sum_ij W_ij s_ij m_ij``.
-    log_densities : array, shape (h,)
-        ``log N_i(y)``.
-    info : int
-        0, or 1 + the first i whose covariance has no Cholesky factor; the others are then NaN.
-
-    Notes
-    -----
-    One Cholesky factorisation a pair, O(h^2 n^3) time, by one block in shared memory where n allows, else by the
-    library in batches of bounded memory.
-    """
+    """Factor pairs in shared memory where n allows, else by the library in batches of bounded memory."""
     with device_of(pair_weights, means, covariances, y):
         pair_weights, means, covariances, y = (_owned(a) for a in (pair_weights, means, covariances, y))
         h, n = means.shape
@@ -272,8 +202,7 @@ def _solve(mixture: _Mixture, chunk: _Chunk, levels: Array, out: Array) -> None:
 def _tabulated(mixture: _Mixture, chunk: _Chunk, limits: Array) -> tuple[Array, Array, Array]:
     """Piecewise cubic CDFs of the points of a chunk between their two `limits` (2, M).
 
-    Intervals are halved until value and slope of the cubic meet the sums over pairs at the middle, which then becomes
-    a node too. All points go together, a round for each halving. Returns the first interval of each point and one
+    All points go together, a round for each halving of intervals. Returns the first interval of each point and one
     past the last, (count + 1,), and the nodes at the left and right of the intervals, (3, n): u, CDF, density.
     """
     lowest, highest = limits[:, chunk.first : chunk.first + chunk.size]

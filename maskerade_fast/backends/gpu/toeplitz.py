@@ -1,4 +1,4 @@
-"""Log-likelihoods and predictions on regular 1-D grids, where a covariance is Toeplitz (kernels/schur.cu, toeplitz.cu).
+"""Toeplitz covariances of regular 1-D grids on the card (kernels/schur.cu, toeplitz.cu).
 
 Schur's algorithm by one block of threads for a matrix and up to three right-hand sides, in O(N^2) time and O(N) memory:
 the targets, the basis functions of a trend, and for predictions the covariances with the test points, whose triangular
@@ -53,28 +53,7 @@ def toeplitz_log_likelihood(
     grad: bool,
     max_bytes: int | None,
 ) -> tuple[Array, Array, Array, list[Array] | None]:
-    """Log-likelihoods of a batch on a regular grid and their gradients, in float64 and in the inputs' type.
-
-    Parameters
-    ----------
-    offsets, weights, means, scales : arrays of a GMMBatch in one dimension: (B + 1,), (J,), (J, 1), (J, 1)
-    X, y : arrays, shape (N, 1) and (N,); X equally spaced and ascending, N >= 1
-    noise : array, shape (B or 1, 1)
-    basis : array, shape (N, q), or None
-        Of the trend: each covariance gains ``basis @ basis.T``.
-    jitter, grad, max_bytes
-        As in `log_likelihood`.
-
-    Returns
-    -------
-    value (B,), info (B,) int32, shift (B,) : arrays
-    gradients : None, or a list of d weights (J,), d means (J, 1), d scales (J, 1), d noise (B, 1)
-
-    Raises
-    ------
-    MemoryError
-        If one matrix needs more than `max_bytes`.
-    """
+    """Run Schur's recursion by one block of threads per matrix and three right-hand sides."""
     with device_of(weights, means, scales, X, y, noise):
         n_mixtures, n_points = len(offsets) - 1, len(X)
         dtype = np.result_type(weights.dtype, X.dtype, y.dtype)
@@ -249,31 +228,7 @@ def toeplitz_predict_gp(
     jitter: float,
     max_bytes: int | None,
 ) -> tuple[Array, Array, Array | None, Array]:
-    """Latent predictions of a batch from data on a regular grid, in float64 and returned in the inputs' type.
-
-    Parameters
-    ----------
-    offsets, weights, means, scales : arrays of a GMMBatch in one dimension: (B + 1,), (J,), (J, 1), (J, 1)
-    X, y : arrays, shape (N, 1) and (N,); X equally spaced and ascending, N >= 1
-    noise : array, shape (B or 1, 1)
-    X_new : array, shape (M, 1)
-        Any points, also off the grid.
-    basis, basis_new : arrays, shape (N, q) and (M, q), or None
-        Of the trend, as in `toeplitz_log_likelihood`; it belongs to the latent function.
-    full, jitter, max_bytes
-        As in `predict_gp`.
-
-    Returns
-    -------
-    mean, variance : arrays, shape (B, M)
-    covariance : array, shape (B, M, M), or None
-    info : array of int32, shape (B,)
-
-    Raises
-    ------
-    MemoryError
-        If one matrix and a few test points, all of them if `full`, need more than `max_bytes`.
-    """
+    """Take the covariances with test points along the recursion, in chunks of mixtures and points."""
     with device_of(weights, means, scales, X, y, noise, X_new):
         n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
         dtype = np.result_type(*(a.dtype for a in (weights, X, y, X_new)))
