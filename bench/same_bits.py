@@ -6,8 +6,8 @@ what is saved; and every public operation (`tests/operations.py`). The commit is
 and a process for each state, with a cache of its own, writes its arrays; those of this working tree are compared with
 them by their bytes. A journal written by the commit must also carry the run of this tree to the same bits.
 
-Only clocks may differ. Machine code is compiled for the machine at hand, so both states run on the same one. The
-emulator is this tree's for both.
+Only clocks may differ. Machine code is compiled for the machine at hand, so both states run on the same one, each with
+the operations and the emulator of its own tests.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def collect(device: str, journals: Path, out: Path) -> None:
     """Write all arrays of the package that is imported to `out`; journals stay in the folder."""
     import maskerade_fast as mf
 
+    tests = Path(mf.__file__).parents[1] / "tests"
     if device == "gpu":
-        emulate()
+        emulate(tests / "emulator")
     found: dict[str, np.ndarray] = {}
     for problem, X, y, chosen in problems():
         if device == "gpu" and problem in ("scattered", "space"):
@@ -90,16 +91,16 @@ def collect(device: str, journals: Path, out: Path) -> None:
             keep(found, f"{name}/resumed", mf.marginalise(X, y, checkpoint=part, **both))
             print(f"{name}: {post.log_evidence:.6f}", flush=True)
     if device == "cpu":
-        sys.path.insert(0, str(ROOT / "tests"))
+        sys.path.insert(0, str(tests))
         from operations import operations
 
         found |= {f"operations/{name}": np.asarray(value) for name, value in operations().items()}
     np.savez(out, **found)
 
 
-def emulate() -> None:
-    """Install this tree's emulator as cupy."""
-    sys.path.insert(0, str(ROOT / "tests" / "emulator"))
+def emulate(folder: Path) -> None:
+    """Install an emulator as cupy."""
+    sys.path.insert(0, str(folder))
     import fake_cupy
 
     fake_cupy.reset(0)

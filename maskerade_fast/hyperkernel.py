@@ -22,10 +22,8 @@ __all__ = [
     "HyperKernel",
     "PreparedBatch",
     "Pullback",
-    "covariance_from_distance",
     "hyperkernel",
     "hyperkernel_matvec",
-    "hyperkernel_pullback",
     "hyperkernel_vjp",
     "prepare",
     "squared_distance",
@@ -204,19 +202,6 @@ def hyperkernel_vjp(
     return HyperKernel(outputscale, lengthscale, power, metric).pullback(a, b)[1](cotangent)
 
 
-def hyperkernel_pullback(
-    a: Batch,
-    b: Batch | None = None,
-    *,
-    outputscale: float,
-    lengthscale: float,
-    power: int = 2,
-    metric: Metric | None = None,
-) -> tuple[Array, Pullback]:
-    """Do what `HyperKernel.pullback` does, with settings by name as for `hyperkernel`."""
-    return HyperKernel(outputscale, lengthscale, power, metric).pullback(a, b)
-
-
 def hyperkernel_matvec(
     a: Batch,
     b: Batch | None,
@@ -245,11 +230,6 @@ def hyperkernel_matvec(
         As `hyperkernel`, and for a `v` of another length.
     """
     return HyperKernel(outputscale, lengthscale, power, metric).matvec(a, b, v)
-
-
-def covariance_from_distance(distance: Any, *, outputscale: float, lengthscale: float, power: int = 2) -> Array:
-    """Do what `HyperKernel.of_distance` does, with settings by name as for `hyperkernel`."""
-    return HyperKernel(outputscale, lengthscale, power).of_distance(distance)
 
 
 def warm_up(g: GMMBatch, X: Array, y: Array) -> None:

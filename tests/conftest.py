@@ -126,7 +126,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.skip(problem)
     if name != "cpu":
         for key, value in vars(request.module).items():
-            if inspect.isfunction(value) and value.__module__.startswith("maskerade_fast."):
+            if inspect.isfunction(value) and value.__module__.startswith(("maskerade_fast.", "kernel_functions")):
                 monkeypatch.setitem(vars(request.module), key, _on_gpu(value))
     return name
 

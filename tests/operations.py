@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from kernel_functions import covariance_from_distance
 
 import maskerade_fast as mf
 from maskerade_fast.backends import cpu
-from maskerade_fast.hyperkernel import covariance_from_distance, prepare, squared_distance
+from maskerade_fast.metric_distances import prepare, squared_distance
 from maskerade_fast.student import StudentMixture
 
 Array = np.ndarray

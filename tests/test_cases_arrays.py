@@ -16,9 +16,9 @@ from maskerade_fast.gmm import GMMBatch, concat
 from maskerade_fast.gp import predict_gp
 from maskerade_fast.gram import gram
 from maskerade_fast.hyperkernel import (
+    HyperKernel,
     hyperkernel,
     hyperkernel_matvec,
-    hyperkernel_pullback,
     hyperkernel_vjp,
     prepare,
     squared_distance,
@@ -158,7 +158,7 @@ def test_c47_the_hyperkernel_refuses_unequal_masses(dtype: Any) -> None:
         lambda **k: hyperkernel(g[0], g[1], **HYPER, **k),
         lambda **k: hyperkernel_matvec(g, None, v, **HYPER, **k),
         lambda **k: hyperkernel_vjp(g, None, G, **HYPER, **k),
-        lambda **k: hyperkernel_pullback(g, g, **HYPER, **k),
+        lambda **k: HyperKernel(**HYPER, **k).pullback(g, g),
         lambda **k: squared_distance(g, **k),
     ]
     for call in calls:

@@ -11,16 +11,15 @@ import numba
 import numpy as np
 import oracle
 import pytest
+from kernel_functions import covariance_from_distance, hyperkernel_pullback
 
 from maskerade_fast.backends import to_device, to_host
 from maskerade_fast.distances import Metric, energy_distance
 from maskerade_fast.gmm import GMMBatch
 from maskerade_fast.hyperkernel import (
     HyperKernel,
-    covariance_from_distance,
     hyperkernel,
     hyperkernel_matvec,
-    hyperkernel_pullback,
     hyperkernel_vjp,
     prepare,
     squared_distance,
