@@ -290,6 +290,17 @@ def test_mixed_precision_on_any_scale(gpu: ModuleType, rng: np.random.Generator,
         assert_array_equal(gpu.pairwise_distance(*large[pair], precision="mixed").get(), expected)
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_mixed_precision_of_sides_of_two_scales(gpu: ModuleType, rng: np.random.Generator, which: int) -> None:
+    sides = [ragged(rng, 4, 1), ragged(rng, 3, 1)]
+    large = sides[which]
+    sides[which] = large._replace(weights=2.0**70 * large.weights, points=2.0**90 * large.points)
+    there = [atoms(gpu, side) for side in sides]
+    E, mixed = gpu.pairwise_distance(*there).get(), gpu.pairwise_distance(*there, precision="mixed").get()
+    cross = float(max(E.max(), *(np.abs(side.data.get()[:, 0]).max() for side in there)))
+    assert_allclose(mixed, E, rtol=0.0, atol=3e-7 * cross)
+
+
 def test_mixed_precision_of_nothing(gpu: ModuleType, rng: np.random.Generator) -> None:
     none, some = Side(np.array([0]), np.zeros(0), np.zeros((0, 2))), ragged(rng, 3, 1)
     weightless = some._replace(weights=0.0 * some.weights, points=0.0 * some.points)

@@ -32,7 +32,18 @@ METHOD = (
         "latent",
         "masses",
     ),
-    *("measure", "modes", "optimize", "posterior", "prediction", "prior", "proposals", "quadrature", "relabelling"),
+    *(
+        "measure",
+        "metric_distances",
+        "modes",
+        "optimize",
+        "posterior",
+        "prediction",
+        "prior",
+        "proposals",
+        "quadrature",
+        "relabelling",
+    ),
     *("sampling", "spectra", "starts", "sticks", "student", "surrogate", "target", "trend", "warping"),
 )
 """Modules of the method, between the operations and the commands."""

@@ -62,6 +62,7 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
         "_trend": ("trend", "toeplitz"),
         "grid": ("toeplitz", "inputs"),
         "masses": ("hyperkernel", "cases_arrays"),
+        "metric_distances": ("hyperkernel",),
         "modes": ("starts", "sampling"),
         "posterior": ("quadrature", "archive", "prediction"),
         "proposals": ("proposals", "sampling"),
