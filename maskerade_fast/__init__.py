@@ -9,14 +9,17 @@ from . import _start as _start  # first: it minds interrupts while the others lo
 from . import plotting
 from ._version import __version__
 from .acquisition import mutual_information, uncertainty
+from .data import RegressionData, Standardiser
 from .distances import Metric, energy_distance, energy_distance_vjp, gaussian_mmd2, gaussian_mmd2_vjp
 from .errors import (
     BackendUnavailableError,
     CollapsedInputsWarning,
     DataError,
+    MissingDependencyError,
     OptimisationError,
     PrecisionWarning,
     UnequalMassWarning,
+    UsageError,
 )
 from .gmm import GMMBatch, GMMGradient, concat
 from .gp import GPPrediction, predict_gp
@@ -26,15 +29,17 @@ from .integrals import Evidence, integrate
 from .latent import Latent, LatentMap, LogNormal
 from .likelihood import LogLikelihood, log_likelihood
 from .measure import PriorMeasure, ReferenceMeasure
-from .posterior import Posterior, load
+from .posterior import HistoryRow, Posterior, load
 from .prediction import JointDensity, Prediction, combine_gaussians, combine_gaussians_joint
 from .prior import Draws, Prior
 from .quadrature import marginalise
+from .spectra import Band
 from .surrogate import Surrogate
 from .warming import warm_up
 
 __all__ = [
     "BackendUnavailableError",
+    "Band",
     "CollapsedInputsWarning",
     "DataError",
     "Draws",
@@ -42,12 +47,14 @@ __all__ = [
     "GMMBatch",
     "GMMGradient",
     "GPPrediction",
+    "HistoryRow",
     "JointDensity",
     "Latent",
     "LatentMap",
     "LogLikelihood",
     "LogNormal",
     "Metric",
+    "MissingDependencyError",
     "OptimisationError",
     "Posterior",
     "PrecisionWarning",
@@ -55,8 +62,11 @@ __all__ = [
     "Prior",
     "PriorMeasure",
     "ReferenceMeasure",
+    "RegressionData",
+    "Standardiser",
     "Surrogate",
     "UnequalMassWarning",
+    "UsageError",
     "__version__",
     "combine_gaussians",
     "combine_gaussians_joint",

@@ -28,7 +28,7 @@ _LARGEST = 1e150  # squares of it and of its inverse are still normal float64
 
 @dataclass(frozen=True, eq=False)
 class RegressionData:
-    """Inputs and targets, checked once at the door.
+    """Inputs and targets, checked when they are put together.
 
     Parameters
     ----------

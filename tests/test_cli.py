@@ -181,8 +181,7 @@ def test_bad_models(capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Pa
 def test_plot_without_matplotlib(
     capsys: pytest.CaptureFixture[str], data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
+    monkeypatch.setitem(sys.modules, "matplotlib.backend_bases", None)
     assert "there is no --plot" in refused(capsys, "fit", data, "--panels", *FAST)
     line = refused(capsys, "fit", data, "--plot", "fit.png", *FAST)
     assert "pip install 'maskerade_fast[plot]'" in line

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 
 from ..console import Session, run
-from ..errors import DataError
+from ..errors import UsageError
 from .parser import parser
 
 
@@ -43,6 +43,6 @@ def _check_threads() -> None:
     """Numba reads the number of threads while it loads, and fails where it is none."""
     threads = os.environ.get("NUMBA_NUM_THREADS")
     if threads is not None and not (threads.isdecimal() and int(threads) > 0):
-        raise DataError(
+        raise UsageError(
             f"NUMBA_NUM_THREADS: {threads!r}, expected a whole number from 1 on; unset it for all processors"
         )
