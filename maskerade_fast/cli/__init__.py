@@ -1,4 +1,4 @@
-"""The command line: ``maskerade-fast fit | predict | info | bench``.
+"""The command line: ``maskerade-fast fit | predict | info``.
 
 Bad input ends with one line on standard error and exit status 2, never with a traceback (`console`).
 """
@@ -28,13 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .predict import predict
 
             return predict(options, session)
-        if options.command == "info":
-            from .about import info
+        from .about import info
 
-            return info()
-        from .bench import bench
-
-        return bench(options)
+        return info()
 
     return run(work)
 
