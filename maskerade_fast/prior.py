@@ -344,31 +344,6 @@ class Prior:
         return np.where(inside, density, -np.inf)
 
 
-def dirichlet_log_density(concentration: Array, weights: Array) -> tuple[float, Array]:
-    """Log density of a Dirichlet distribution and its gradient in the weights, all taken as free.
-
-    Parameters
-    ----------
-    concentration, weights : array, shape (n,)
-        α_j > 0, and a point of the simplex.
-
-    Returns
-    -------
-    value : float
-        ``log Γ(Σα) - Σ log Γ(α) + Σ (α - 1) log w`` with 0 log 0 = 0.
-    gradient : array, shape (n,)
-        (α - 1)/w, 0 where α = 1 also at w = 0; infinite on edges where the density has a pole or a zero.
-    """
-    powers = np.asarray(concentration, dtype=np.float64) - 1.0
-    weights = np.asarray(weights, dtype=np.float64)
-    constant = special.gammaln(powers.sum() + len(powers)) - special.gammaln(powers + 1.0).sum()
-    gradient = np.zeros(len(weights))
-    np.divide(powers, weights, out=gradient, where=(powers != 0.0) & (weights > 0.0))
-    edge = (powers != 0.0) & (weights == 0.0)
-    gradient[edge] = np.copysign(np.inf, powers[edge])
-    return float(constant + special.xlogy(powers, weights).sum()), gradient
-
-
 def power_of_two(count: int) -> int:
     """The smallest power of two >= count, for count >= 1."""
     return 1 << (count - 1).bit_length()
