@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
@@ -91,6 +91,20 @@ class Prior:
     noise_variance: float | LogNormal = _FREE_NOISE
     mass: float | LogNormal = _FREE_MASS
     fold: bool | None = None
+
+    if TYPE_CHECKING:  # array-likes become arrays
+
+        def __init__(
+            self,
+            mean_sd: Any,
+            log_scale_mean: Any,
+            log_scale_sd: Any,
+            size_probabilities: Any = ...,
+            concentration: float = ...,
+            noise_variance: float | LogNormal = ...,
+            mass: float | LogNormal = ...,
+            fold: bool | None = ...,
+        ): ...
 
     __repr__ = short_repr
 
