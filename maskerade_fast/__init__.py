@@ -9,18 +9,22 @@ from . import _start as _start  # first: it minds interrupts while the others lo
 from . import plotting
 from ._version import __version__
 from .acquisition import mutual_information, uncertainty
+from .data import RegressionData, Standardiser
 from .distances import Metric, energy_distance, energy_distance_vjp, gaussian_mmd2, gaussian_mmd2_vjp
 from .errors import (
     BackendUnavailableError,
     CollapsedInputsWarning,
     DataError,
+    MissingDependencyError,
     OptimisationError,
     PrecisionWarning,
     UnequalMassWarning,
+    UsageError,
 )
 from .gmm import GMMBatch, GMMGradient, concat
 from .gp import GPPrediction, predict_gp
 from .gram import gram
+from .history import HistoryRow
 from .hyperkernel import hyperkernel, hyperkernel_matvec, hyperkernel_vjp
 from .integrals import Evidence, integrate
 from .joint_prediction import JointDensity, combine_gaussians_joint
@@ -32,10 +36,12 @@ from .prediction import Prediction, combine_gaussians
 from .prior import Draws, Prior
 from .run.marginalise import marginalise
 from .run.warm_up import warm_up
+from .spectra import Band
 from .surrogate import Surrogate
 
 __all__ = [
     "BackendUnavailableError",
+    "Band",
     "CollapsedInputsWarning",
     "DataError",
     "Draws",
@@ -43,12 +49,14 @@ __all__ = [
     "GMMBatch",
     "GMMGradient",
     "GPPrediction",
+    "HistoryRow",
     "JointDensity",
     "Latent",
     "LatentMap",
     "LogLikelihood",
     "LogNormal",
     "Metric",
+    "MissingDependencyError",
     "OptimisationError",
     "Posterior",
     "PrecisionWarning",
@@ -56,8 +64,11 @@ __all__ = [
     "Prior",
     "PriorMeasure",
     "ReferenceMeasure",
+    "RegressionData",
+    "Standardiser",
     "Surrogate",
     "UnequalMassWarning",
+    "UsageError",
     "__version__",
     "combine_gaussians",
     "combine_gaussians_joint",

@@ -13,9 +13,9 @@ def shortened(text: str, length: int = 30) -> str:
     return text if text.isprintable() else repr(text)
 
 
-def quoted(text: str, length: int = 30) -> str:
-    """`text` in quotes, cut to `length` characters, for messages."""
-    return repr(text if len(text) <= length else text[: length - 3] + "...")
+def quoted(text: str) -> str:
+    """`text` in quotes, cut to 30 characters, for messages."""
+    return repr(text if len(text) <= 30 else text[:27] + "...")
 
 
 def listed(names: Sequence[str]) -> str:

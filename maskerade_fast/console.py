@@ -5,9 +5,10 @@ status. Text that the encoding of a stream lacks is replaced. A stream that fail
 nothing: the command goes on and writes its files. At the end, standard output that could not be written is said in one
 line, with status 2; but a reader that has seen enough (``| head -1``) is no failure.
 
-Status 2 is for what a user can cause: `DataError`, `BackendUnavailableError`, lack of memory, errors of the operating
-system, and a ValueError or TypeError that the package itself raises about an argument which comes from the user, by its
-name (`USERS_ARGUMENTS`). Every other exception is a fault of the package: status 1.
+Status 2 is for what a user can cause: `UsageError` (argparse ends with the same status), `DataError`,
+`MissingDependencyError`, `BackendUnavailableError`, lack of memory, errors of the operating system, and a ValueError or
+TypeError that the package itself raises about an argument which comes from the user, by its name (`USERS_ARGUMENTS`).
+Every other exception is a fault of the package: status 1.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from ._start import AS_COMMAND, INTERRUPTED, interrupt_signals, occupy_closed_streams
-from .errors import BackendUnavailableError, DataError
+from .errors import BackendUnavailableError, DataError, MissingDependencyError, UsageError
 from .streams import Stream, Utf8
 
 FAULT, BAD_INPUT = 1, 2
@@ -42,6 +43,8 @@ USERS_ARGUMENTS = frozenset(
         *("blocks", "noise", "noise_variance", "transform", "nodes", "seed", "device", "checkpoint", "horizon", "step"),
     ]
 )
+# A warning is raised where the user has made warnings errors
+_THE_USERS = (UsageError, DataError, MissingDependencyError, BackendUnavailableError, MemoryError, OSError, Warning)
 _PACKAGE = __name__.partition(".")[0]
 _PAUSE = 0.5  # seconds after an interrupt in which another does not raise: temporary files are removed then
 _INSISTENT = 4  # interrupts, of which the last one no longer waits
@@ -210,8 +213,8 @@ def _show_traceback(error: BaseException) -> None:
 
 
 def _is_the_users(error: Exception) -> bool:
-    if isinstance(error, DataError | BackendUnavailableError | MemoryError | OSError | Warning):
-        return True  # a warning is raised where the user has made warnings errors
+    if isinstance(error, _THE_USERS):
+        return True
     named = re.match(r"[A-Za-z_]+(?=.*: )", str(error), re.DOTALL)
     if not isinstance(error, ValueError | TypeError) or not named or named[0] not in USERS_ARGUMENTS:
         return False

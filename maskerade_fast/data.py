@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ _LARGEST = 1e150  # squares of it and of its inverse are still normal float64
 
 @dataclass(frozen=True, eq=False)
 class RegressionData:
-    """Inputs and targets, checked once at the door.
+    """Inputs and targets, checked when they are put together.
 
     Parameters
     ----------
@@ -49,6 +49,10 @@ class RegressionData:
     X: Array
     y: Array
     trend: str = "none"
+
+    if TYPE_CHECKING:  # array-likes become arrays
+
+        def __init__(self, X: Any, y: Any, trend: str = ...): ...
 
     @on_their_device
     def __post_init__(self) -> None:

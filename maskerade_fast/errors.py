@@ -11,6 +11,17 @@ class DataError(ValueError):
     """A file given by the user cannot be read as data; the message is one line for people."""
 
 
+class UsageError(ValueError):
+    """Options of the command line, or settings of its environment, are wrong or contradict each other.
+
+    The message begins with the option or setting. The command ends with status 2, as after argparse's own refusals.
+    """
+
+
+class MissingDependencyError(ImportError):
+    """A library of an extra is not installed: `name` says which; the message has the pip command that installs it."""
+
+
 class OptimisationError(RuntimeError):
     """No start of an optimisation led to a finite value."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -63,6 +63,10 @@ class GMMBatch:
     means: Array
     scales: Array
     noise_variances: Array | None = None
+
+    if TYPE_CHECKING:  # array-likes become arrays
+
+        def __init__(self, offsets: Any, weights: Any, means: Any, scales: Any, noise_variances: Any = None): ...
 
     @on_their_device
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import qr
@@ -82,7 +83,7 @@ class Evidence:
 
 
 @single_threaded_blas()
-def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Array) -> Evidence:
+def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Any) -> Evidence:
     """Integrate the surrogate's f over weighted nodes.
 
     Parameters

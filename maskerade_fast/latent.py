@@ -18,7 +18,6 @@ where there is no simplex to project on. Everything is vectorised over a ragged 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,7 +27,7 @@ from scipy import special
 
 from ._checks import Array, is_cupy, positive, real
 from ._containers import own_arrays, short_repr
-from .gmm import GMMBatch, GMMGradient, segment_sums
+from .gmm import GMMBatch, GMMGradient
 from .sticks import TINY, Sticks, break_sticks, log_slopes, safe_log, stick_coordinates
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -88,13 +87,6 @@ class Latent:
         offsets = _cumulated(counts)
         flat = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], counts)
         return Latent(self.sizes[rows], offsets, self.values[flat])
-
-    @classmethod
-    def concat(cls, parts: Sequence[Latent]) -> Latent:
-        """Join batches, in order; at least one."""
-        counts = np.concatenate([np.diff(part.offsets) for part in parts])
-        values = np.concatenate([part.values for part in parts])
-        return cls(np.concatenate([part.sizes for part in parts]), _cumulated(counts), values)
 
     def points(self) -> list[Array]:
         """The coordinates of each mixture."""
@@ -282,26 +274,6 @@ class LatentMap:
         if isinstance(self.mass, LogNormal):
             out[extra] = weighted.sum(axis=1) * self.mass.log_sd
         return out
-
-    def log_abs_det(self, latent: Latent) -> Array:
-        """log |det dT/dξ|, shape (B,), of T into (p_1..p_{n-1}, m, σ[, s²][, M]) with p = w/M.
-
-        The coordinates of `Prior.log_density`: log N(ξ; 0, I) - log |det| is the labelled prior density.
-        """
-        at = self._layout(latent)
-        values = latent.values
-        sticks = self._sticks(values, at)
-        terms = self._log_slopes(values, sticks, at) + sticks.log_before + sticks.log_rest
-        total: Array = np.where(at.is_stick, terms, 0.0).sum(axis=1)
-        log_scales = self.log_scale_mean + self.log_scale_sd * values[at.scales]
-        slopes = self._log_mean_slopes(values[at.means]) + log_scales + np.log(self.log_scale_sd)
-        total += segment_sums(slopes.sum(axis=1), at.component_offsets)
-        extra = at.extra
-        for part in (self.noise_variance, self.mass):
-            if isinstance(part, LogNormal):
-                total += part.log_mean + part.log_sd * values[extra] + math.log(part.log_sd)
-                extra = extra + 1
-        return total
 
     def _layout(self, latent: Latent) -> _Layout:
         sizes = np.ascontiguousarray(latent.sizes, dtype=np.int64)

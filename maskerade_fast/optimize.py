@@ -31,8 +31,8 @@ class Maximum:
         Finite and within the bounds.
     value : float
         The objective at `x`, as it was evaluated.
-    n_starts, n_dropped : int
-        Starts given, and those with NaN or infinite coordinates, value or gradient, from which no search ran.
+    n_dropped : int
+        Starts with NaN or infinite coordinates, value or gradient, from which no search ran.
     n_abnormal : int
         Searches that ended in a failed line search; their best point counts all the same.
     n_evaluations : int
@@ -41,7 +41,6 @@ class Maximum:
 
     x: Array
     value: float
-    n_starts: int
     n_dropped: int
     n_abnormal: int
     n_evaluations: int
@@ -114,7 +113,7 @@ def maximise(
             f"maximise: the objective is not finite at any of {len(starts)} starts, expected a finite value "
             "and gradient at one or more"
         )
-    return Maximum(record.best, record.value, len(starts), n_dropped, n_abnormal, record.n_evaluations)
+    return Maximum(record.best, record.value, n_dropped, n_abnormal, record.n_evaluations)
 
 
 def maximise_in_lockstep(

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, BinaryIO, TextIO, cast
 
-from .errors import DataError
+from .errors import MissingDependencyError, UsageError
 
 StrPath = str | os.PathLike[str]
 
@@ -109,8 +109,10 @@ def check_outputs(outputs: Mapping[str, StrPath | None], inputs: Sequence[StrPat
 
     Raises
     ------
-    DataError
+    UsageError
         In one line with the option, the path, what is wrong and the cure.
+    MissingDependencyError
+        For a picture, if matplotlib is not installed.
 
     Notes
     -----
@@ -147,12 +149,12 @@ def check_outputs(outputs: Mapping[str, StrPath | None], inputs: Sequence[StrPat
 
 
 def check_standard_output(inputs: Sequence[StrPath]) -> None:
-    """DataError where standard output goes into a file that is read, as with ``>> data.csv``."""
+    """UsageError where standard output goes into a file that is read, as with ``>> data.csv``."""
     with contextlib.suppress(OSError):
         status = os.fstat(1)
         for path in inputs:
             if stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.stat(path)):
-                raise DataError(f"standard output goes into {_shown(path)}, which is read; expected another file")
+                raise UsageError(f"standard output goes into {_shown(path)}, which is read; expected another file")
 
 
 def remove_unfinished() -> None:
@@ -166,7 +168,7 @@ atexit.register(remove_unfinished)
 
 
 def _checked(option: str, path: StrPath) -> tuple[Any, ...] | None:
-    """What file `path` is, new or not; None for /dev/null. DataError or OSError if it cannot be written."""
+    """What file `path` is, new or not; None for /dev/null. UsageError or OSError if it cannot be written."""
     if not os.fspath(path):
         raise _refusal(option, path, "an empty name", "the name of a file to write")
     if option == "--plot":
@@ -215,9 +217,11 @@ def _check_picture(option: str, path: StrPath) -> None:
 
         suffixes = sorted({*FigureCanvasBase.get_supported_filetypes()} - {"pgf"})  # which wants TeX and reads names
     except ImportError:
-        raise DataError(f"{option} needs matplotlib: pip install 'maskerade_fast[plot]'") from None
+        raise MissingDependencyError(
+            f"{option} needs matplotlib: pip install 'maskerade_fast[plot]'", name="matplotlib"
+        ) from None
     except Exception as error:  # of a broken matplotlibrc, or of MPLBACKEND
-        raise DataError(f"{option}: matplotlib cannot be imported ({' '.join(str(error).split())})") from None
+        raise UsageError(f"{option}: matplotlib cannot be imported ({' '.join(str(error).split())})") from None
     suffix = os.path.splitext(path)[1]
     if suffix and suffix[1:].lower() not in suffixes:
         raise _refusal(option, path, f"no picture has the suffix {_shown(suffix)}", f"one of .{', .'.join(suffixes)}")
@@ -349,8 +353,8 @@ def _remove(temporary: str) -> None:
     _unfinished.pop(temporary, None)
 
 
-def _refusal(option: str, path: StrPath, problem: str, cure: str) -> DataError:
-    return DataError(f"{option}: {_shown(path)}: {problem}, expected {cure}")
+def _refusal(option: str, path: StrPath, problem: str, cure: str) -> UsageError:
+    return UsageError(f"{option}: {_shown(path)}: {problem}, expected {cure}")
 
 
 def _shown(path: StrPath) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._checks import Array, float_array, integer
-from .errors import BackendUnavailableError
+from .errors import MissingDependencyError
 from .gmm import segment_sums
 from .inputs import Inputs, targets
 from .pictures import label_axes, one_line, save_picture
@@ -69,7 +69,7 @@ def plot_fit(
 
     Raises
     ------
-    BackendUnavailableError
+    MissingDependencyError
         If matplotlib is not installed.
     ValueError
         For arrays that do not fit each other.
@@ -127,7 +127,7 @@ def plot_spectrum(
 
     Raises
     ------
-    BackendUnavailableError
+    MissingDependencyError
         If matplotlib is not installed.
     """
     kernels = integer(kernels, "kernels", minimum=0)
@@ -174,7 +174,7 @@ def plot_evidence(
 
     Raises
     ------
-    BackendUnavailableError
+    MissingDependencyError
         If matplotlib is not installed.
 
     Notes
@@ -222,7 +222,7 @@ def plot_weights(
 
     Raises
     ------
-    BackendUnavailableError
+    MissingDependencyError
         If matplotlib is not installed.
 
     Notes
@@ -276,7 +276,7 @@ def plot_panels(
 
     Raises
     ------
-    BackendUnavailableError
+    MissingDependencyError
         If matplotlib is not installed.
     """
     figure = _figure(12.0, 7.6)
@@ -388,7 +388,9 @@ def _figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise BackendUnavailableError("plots need matplotlib: pip install 'maskerade_fast[plot]'") from None
+        raise MissingDependencyError(
+            "plots need matplotlib: pip install 'maskerade_fast[plot]'", name="matplotlib"
+        ) from None
     return Figure(figsize=(width, height), layout="constrained")
 
 

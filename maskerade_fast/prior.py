@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
@@ -91,6 +91,20 @@ class Prior:
     noise_variance: float | LogNormal = _FREE_NOISE
     mass: float | LogNormal = _FREE_MASS
     fold: bool | None = None
+
+    if TYPE_CHECKING:  # array-likes become arrays
+
+        def __init__(
+            self,
+            mean_sd: Any,
+            log_scale_mean: Any,
+            log_scale_sd: Any,
+            size_probabilities: Any = ...,
+            concentration: float = ...,
+            noise_variance: float | LogNormal = ...,
+            mass: float | LogNormal = ...,
+            fold: bool | None = ...,
+        ): ...
 
     __repr__ = short_repr
 
@@ -342,31 +356,6 @@ class Prior:
                 inside &= np.abs(value - part) <= tolerance * part
         density += np.log(np.where(inside, probability, 1.0))
         return np.where(inside, density, -np.inf)
-
-
-def dirichlet_log_density(concentration: Array, weights: Array) -> tuple[float, Array]:
-    """Log density of a Dirichlet distribution and its gradient in the weights, all taken as free.
-
-    Parameters
-    ----------
-    concentration, weights : array, shape (n,)
-        α_j > 0, and a point of the simplex.
-
-    Returns
-    -------
-    value : float
-        ``log Γ(Σα) - Σ log Γ(α) + Σ (α - 1) log w`` with 0 log 0 = 0.
-    gradient : array, shape (n,)
-        (α - 1)/w, 0 where α = 1 also at w = 0; infinite on edges where the density has a pole or a zero.
-    """
-    powers = np.asarray(concentration, dtype=np.float64) - 1.0
-    weights = np.asarray(weights, dtype=np.float64)
-    constant = special.gammaln(powers.sum() + len(powers)) - special.gammaln(powers + 1.0).sum()
-    gradient = np.zeros(len(weights))
-    np.divide(powers, weights, out=gradient, where=(powers != 0.0) & (weights > 0.0))
-    edge = (powers != 0.0) & (weights == 0.0)
-    gradient[edge] = np.copysign(np.inf, powers[edge])
-    return float(constant + special.xlogy(powers, weights).sum()), gradient
 
 
 def power_of_two(count: int) -> int:

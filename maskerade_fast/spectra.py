@@ -16,7 +16,16 @@ from .gmm import GMMBatch, segment_sums
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Posterior mean of a function of the kernel, and its pointwise 5 % and 95 % quantiles; equal shapes."""
+    """Posterior mean of a function of the kernel, and its pointwise quantiles under the posterior over kernels.
+
+    `Posterior.kernel` and `Posterior.spectral_density` return it.
+
+    Attributes
+    ----------
+    mean, lower, upper : array, shape (L,)
+        Mean, 5 % and 95 % quantile at each of L lags or frequencies; in units of y squared for a kernel, of y squared
+        times x for a spectral density.
+    """
 
     mean: Array
     lower: Array

@@ -35,6 +35,11 @@ class Results(dict[str, Array]):
         return value
 
 
+# Numbers of other types than the annotations have, which are taken all the same
+single: Any = np.float32
+real: Any = float
+
+
 def operations(
     f: Callable[[Array], Any] = lambda a: a, shared: Callable[[Any], Any] = lambda value: value, shares: bool = True
 ) -> Results:
@@ -58,7 +63,7 @@ def operations(
         offsets = np.array([0, 1, 3, 6, 7])
         J = int(offsets[-1])
         arrays = (rng.uniform(0.5, 1.0, J), rng.uniform(size=(J, D)), rng.uniform(0.5, 1.0, (J, D)))
-        g = shared(mf.GMMBatch(f(offsets), *map(f, arrays), noise_variances=f(np.full(H, 0.1))))
+        g = shared(mf.GMMBatch(*map(f, (offsets, *arrays, np.full(H, 0.1)))))
         table = f(np.full((H, N), 0.1))
         basis, basis_new = f(np.ones((N, 1))), f(np.ones((M, 1)))
         for phase in ("joint", "per_axis"):
@@ -71,7 +76,7 @@ def operations(
             out.keep(at + "prediction", mf.predict_gp(g, f(X), f(y), None, f(X[:M]), phase=phase))
         at = f"{D}d "
         out.keep(at + "gram", mf.gram(g, f(X), noise_variance=table))
-        values = mf.log_likelihood(g, f(X), f(y), table, basis=basis, jitter=np.float32(0.5), grad=True)
+        values = mf.log_likelihood(g, f(X), f(y), table, basis=basis, jitter=single(0.5), grad=True)
         out.keep(at + "likelihood", values)
         options: dict[str, Any] = {"basis": basis, "basis_new": basis_new, "covariance": "full"}
         out.keep(at + "prediction", mf.predict_gp(g, f(X), f(y), table, f(X[:M]), **options))
@@ -110,7 +115,7 @@ def distances(at: str, f: Callable[[Array], Any], g: Any, shared: Callable[[Any]
             out.keep(name + "energy cross", mf.energy_distance(g, g[[1, 0]], metric=each))
             out.keep(name + "energy vjp", mf.energy_distance_vjp(g, g, cotangent, metric=each))
         out.keep(name + "mmd", mf.gaussian_mmd2(g, g, bandwidth=1, metric=each))
-        out.keep(name + "mmd vjp", mf.gaussian_mmd2_vjp(g, None, cotangent, bandwidth=np.float32(1.0), metric=each))
+        out.keep(name + "mmd vjp", mf.gaussian_mmd2_vjp(g, None, cotangent, bandwidth=single(1.0), metric=each))
     prepared = shared(prepare(g, metric=metric))
     for power in (1, 2.0, True, np.int32(2)):
         options: dict[str, Any] = {"outputscale": 2, "lengthscale": np.float32(1.0), "power": power}
@@ -124,7 +129,7 @@ def distances(at: str, f: Callable[[Array], Any], g: Any, shared: Callable[[Any]
     out.keep(at + "squared distance", squared_distance(prepared, g))
     prior = mf.Prior(f(np.ones(D)), f(np.zeros(D)), f(np.ones(D)), noise_variance=0.1, mass=1.0)
     values = f(np.array([-1.0, -2.0, -1.5, -3.0]))
-    surrogate = shared(mf.Surrogate.fit(g, values, metric=metric, power=1.0, lengthscale=1.0))
+    surrogate = shared(mf.Surrogate.fit(g, values, metric=metric, power=real(1.0), lengthscale=1.0))
     other = mf.GMMBatch(g.offsets, g.weights, 2.0 * g.means, 3.0 * g.scales, g.noise_variances)
     evidence = shared(mf.integrate(surrogate, other, f(np.full(H, 0.25))))
     out.keep(at + "evidence", evidence)
@@ -162,7 +167,8 @@ def predictions(f: Callable[[Array], Any], shared: Callable[[Any], Any], out: Re
 
 def latents(f: Callable[[Array], Any], shared: Callable[[Any], Any], out: Results) -> None:
     arrays = (np.full(2, 0.25), np.zeros((2, 2)), np.stack([np.eye(2), 2 * np.eye(2)]))
-    mixture = shared(StudentMixture(*map(np.asarray, map(f, arrays)), 0.5))
+    shares, centres, factors = map(np.asarray, map(f, arrays))
+    mixture = shared(StudentMixture(shares, centres, factors, 0.5))
     out.keep("student", mixture.log_ratio(np.asarray(f(np.ones((3, 2))))))
     left_out = np.asarray(f(np.array([0, -1])))
     out.keep("student left out", mixture.log_ratio(np.asarray(f(np.ones((3, 2)))), left_out=left_out))

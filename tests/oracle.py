@@ -38,11 +38,11 @@ def mixtures_of(batch: Any) -> list[Mixture]:
 
 def central_differences(f: Callable[[Array], float], x: ArrayLike, step: float = 1e-6) -> Array:
     """Gradient of `f` at `x` (any shape) by central differences with steps `step` * max(1, abs(x))."""
-    x = np.array(x, dtype=np.float64)
-    gradient = np.zeros_like(x)
-    for index in np.ndindex(x.shape):
-        h = step * max(1.0, abs(x[index]))
-        up, down = x.copy(), x.copy()
+    at: Array = np.array(x, dtype=np.float64)
+    gradient = np.zeros_like(at)
+    for index in np.ndindex(at.shape):
+        h = step * max(1.0, abs(float(at[index])))
+        up, down = at.copy(), at.copy()
         up[index] += h
         down[index] -= h
         gradient[index] = (f(up) - f(down)) / (up[index] - down[index])
@@ -405,15 +405,15 @@ def _pull_back(
     cotangent: ArrayLike,
     **options: Any,
 ) -> tuple[Array, Array, Array]:
-    cotangent = np.asarray(cotangent, dtype=np.float64)
+    slopes: Array = np.asarray(cotangent, dtype=np.float64)
     if b is None:  # the gradient in the second slot is the one in the first, transposed
-        b, cotangent = a, cotangent + cotangent.T
+        b, slopes = a, slopes + slopes.T
     parts: list[list[Array]] = [[], [], []]
     for i, x in enumerate(a):
         total = [np.zeros_like(array) for array in _floats(x)]
         for j, y in enumerate(b):
             for k, array in enumerate(pair_gradient(x, y, **options)):
-                total[k] += cotangent[i, j] * array
+                total[k] += slopes[i, j] * array
         for part, array in zip(parts, total, strict=True):
             part.append(array)
     return np.concatenate(parts[0]), np.concatenate(parts[1]), np.concatenate(parts[2])
@@ -487,10 +487,10 @@ def hyperkernel_vjp(
     E = squared_distance(
         a, b, noise_weight=noise_weight, mass_weight=mass_weight, noise_a=noise_a, noise_b=noise_b, **metric
     )
-    cotangent = np.array(cotangent, dtype=np.float64)
+    slopes: Array = np.array(cotangent, dtype=np.float64)
     if b is None:
-        b, noise_b, cotangent = a, noise_a, cotangent + cotangent.T
-    weights, means, scales = [], [], []
+        b, noise_b, slopes = a, noise_a, slopes + slopes.T
+    parts: list[list[Array]] = [[], [], []]
     noise = np.zeros(len(a))
     for i, (w, m, s) in enumerate(map(_floats, a)):
         total = [np.zeros_like(w), np.zeros_like(m), np.zeros_like(s)]
@@ -501,21 +501,21 @@ def hyperkernel_vjp(
                 slope = -value / lengthscale**2
             else:
                 slope = -value / (2.0 * lengthscale**2 * math.sqrt(E[i, j])) if E[i, j] > 0.0 else 0.0
-            slope *= cotangent[i, j]
+            slope *= float(slopes[i, j])
             if mass_weight > 0.0:
                 M2 = float(np.sum(other[0]))
                 gw, gm, gs = _energy_gradient((w / M, m, s), (other[0] / M2, *other[1:]), **metric)
                 gw = (gw - np.sum(w * gw) / M) / M + mass_weight * np.sign(math.log(M) - math.log(M2)) / M
             else:
                 gw, gm, gs = _energy_gradient((w, m, s), other, **metric)
-            for array, part in zip(total, (gw, gm, gs), strict=True):
-                array += slope * part
+            for array, gradient in zip(total, (gw, gm, gs), strict=True):
+                array += slope * gradient
             if noise_weight > 0.0:
                 s2, s2_other = float(np.asarray(noise_a)[i]), float(np.asarray(noise_b)[j])
                 noise[i] += slope * noise_weight * np.sign(math.log(s2) - math.log(s2_other)) / s2
-        for part, array in zip((weights, means, scales), total, strict=True):
+        for part, array in zip(parts, total, strict=True):
             part.append(array)
-    return np.concatenate(weights), np.concatenate(means), np.concatenate(scales), noise
+    return np.concatenate(parts[0]), np.concatenate(parts[1]), np.concatenate(parts[2]), noise
 
 
 # 4. Prior densities, and 9. latent coordinates

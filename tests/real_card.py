@@ -99,13 +99,15 @@ def watched() -> Iterator[Card]:
     cupy.get_default_memory_pool().free_all_blocks()
     from maskerade_fast.backends.gpu._loader import Kernel
 
-    card, launch = Card(), Kernel.__call__
+    card = Card()
+    kind: Any = Kernel
+    launch = kind.__call__
 
     def noted(kernel: Any, *args: Any, **kwargs: Any) -> None:
         card.state.launches.append(kernel.name)
         launch(kernel, *args, **kwargs)
 
-    Kernel.__call__ = noted  # type: ignore[method-assign]
+    kind.__call__ = noted
     try:
         yield card
     finally:

@@ -1,4 +1,4 @@
-"""The benchmarks' own code: tables of ratios, slopes, the command line, and every peer that needs no other library."""
+"""The benchmarks' own code: tables of ratios, slopes, and every peer that needs no other library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import maskerade_fast as mf
-from maskerade_fast.cli import main
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(not (ROOT / "bench").is_dir(), reason="benchmarks are part of the source tree only")
@@ -72,24 +71,16 @@ def test_ratios(bench: Any, tmp_path: Path) -> None:
     assert json.loads(printed) == rows
 
 
-def test_command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Rows for machines on standard output, all else on standard error, pytest's status."""
+def test_what_pytest_benchmark_writes(bench: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("pytest_benchmark")
-    small = tmp_path / "bench"
-    small.mkdir()
-    (small / "ratios.py").write_text((ROOT / "bench" / "ratios.py").read_text())
-    (small / "bench_sums.py").write_text("def test_sum(benchmark):\n    assert benchmark(sum, [1, 2]) == 3\n")
+    (tmp_path / "bench_sums.py").write_text("def test_sum(benchmark):\n    assert benchmark(sum, [1, 2]) == 3\n")
     for name in [name for name in os.environ if name.startswith("PYTEST_")]:
         monkeypatch.delenv(name)  # workers of pytest-xdist benchmark nothing
-    monkeypatch.setattr("maskerade_fast.cli.bench.__file__", str(tmp_path / "maskerade_fast" / "cli" / "bench.py"))
-    assert main(["bench", "sums", "--json"]) == 0
-    rows = json.loads(capfd.readouterr().out)
-    assert [(r["group"], r["who"]) for r in rows] == [("test_sum", "ours")]
-    assert main(["bench"]) == 0
-    assert capfd.readouterr().out.splitlines()[0] == "test_sum"
-    (small / "bench_sums.py").write_text("raise SystemError\n")
-    assert main(["bench"]) == 2
-    assert "no benchmark gave a result" in capfd.readouterr().err
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--benchmark-json=out.json"]
+    subprocess.run([*command, "bench_sums.py"], cwd=tmp_path, capture_output=True, check=True)
+    rows = bench("ratios").rows_of(json.loads((tmp_path / "out.json").read_text()))
+    assert [(r["group"], r["who"], r["ratio"]) for r in rows] == [("test_sum", "ours", None)]
+    assert rows[0]["median_s"] > 0.0
 
 
 def test_slopes(bench: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from commands import refused, run
 from numpy.testing import assert_allclose, assert_array_equal
 
-import maskerade_fast.cli.bench
+import maskerade_fast
 from maskerade_fast import BackendUnavailableError
 from maskerade_fast.cli import main
 from maskerade_fast.tables import read_table
@@ -159,7 +158,7 @@ def test_a_gpu(capsys: pytest.CaptureFixture[str], data: Path, monkeypatch: pyte
 
 
 def test_bad_options_of_argparse(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["fit"], ["fit", "a.csv", "--split", "odd"], ["fit", "a.csv", "--budget", "many"], []):
+    for arguments in (["fit"], ["fit", "a.csv", "--split", "odd"], ["fit", "a.csv", "--budget", "many"], ["bench"], []):
         with pytest.raises(SystemExit) as stopped:
             main(arguments)
         assert stopped.value.code == 2
@@ -180,8 +179,7 @@ def test_bad_models(capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Pa
 def test_plot_without_matplotlib(
     capsys: pytest.CaptureFixture[str], data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
+    monkeypatch.setitem(sys.modules, "matplotlib.backend_bases", None)
     assert "there is no --plot" in refused(capsys, "fit", data, "--panels", *FAST)
     line = refused(capsys, "fit", data, "--plot", "fit.png", *FAST)
     assert "pip install 'maskerade_fast[plot]'" in line
@@ -218,19 +216,6 @@ def test_info(capsys: pytest.CaptureFixture[str]) -> None:
     assert status == 0
     for word in ("maskerade_fast", "numpy", "threads", "BLAS", "compiled code", "devices", "GPU"):
         assert word in out
-
-
-def test_bench_says_what_it_needs(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert "expected one of" in refused(capsys, "bench", "no_such_group")
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pytest_benchmark" else find(name))
-    assert "pytest_benchmark not installed" in refused(capsys, "bench")
-    monkeypatch.setattr(
-        maskerade_fast.cli.bench, "__file__", str(tmp_path / "site" / "maskerade_fast" / "cli" / "bench.py")
-    )
-    assert "source tree" in refused(capsys, "bench")
 
 
 def test_module() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from scipy.stats import qmc
 
-from maskerade_fast import BackendUnavailableError, DataError, console, output_files
+from maskerade_fast import BackendUnavailableError, DataError, MissingDependencyError, UsageError, console, output_files
 from maskerade_fast._checks import positive
 from maskerade_fast._start import is_command
 from maskerade_fast.cli import main
@@ -174,6 +174,8 @@ def test_progress_bar_on_a_broken_stream(monkeypatch: pytest.MonkeyPatch, stream
     ("error", "line"),
     [
         (DataError("d.csv: empty"), "d.csv: empty"),
+        (UsageError("--columns: 'a,'"), "--columns: 'a,'"),
+        (MissingDependencyError("a picture needs a library"), "a picture needs a library"),
         (BackendUnavailableError("no GPU\nhere"), "no GPU here"),
         (MemoryError("8 GB are needed"), "8 GB are needed"),
         (MemoryError(), "not enough memory"),

@@ -41,6 +41,15 @@ PUBLIC = [
     "uncertainty",
     "combine_gaussians",
     "combine_gaussians_joint",
+    "Posterior",
+    "Band",
+    "HistoryRow",
+    "RegressionData",
+    "Standardiser",
+    "DataError",
+    "UsageError",
+    "MissingDependencyError",
+    "BackendUnavailableError",
 ]
 HEAVY = ["numba", "llvmlite", "scipy.stats", "matplotlib", "cupy", "torch", "jax"]
 

@@ -26,7 +26,7 @@ def test_maximum_of_a_hill():
     best = maximise(hill, np.zeros((1, 3)))
     assert_allclose(best.x, CENTRE, atol=1e-6)
     assert best.value == hill(best.x)[0]
-    assert (best.n_starts, best.n_dropped, best.n_abnormal) == (1, 0, 0)
+    assert (best.n_dropped, best.n_abnormal) == (0, 0)
     assert best.n_evaluations >= 2
 
 
@@ -37,7 +37,6 @@ def test_best_of_many_starts():
 
     best = maximise(two_hills, np.array([[-5.0], [3.0], [-3.0]]))
     assert_allclose(best.x, [4.0], atol=1e-5)
-    assert best.n_starts == 3
 
 
 def test_rosenbrock_in_four_dimensions():
@@ -86,7 +85,7 @@ def test_bad_starts_are_dropped_and_counted():
     best = maximise(log_gamma_like, starts)
     assert_allclose(best.x, [1.0], atol=1e-5)
     assert_allclose(best.value, -1.0, atol=1e-9)
-    assert (best.n_starts, best.n_dropped) == (5, 4)
+    assert best.n_dropped == 4
 
 
 def test_start_outside_the_domain_moves_in():

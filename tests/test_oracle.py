@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -38,12 +39,12 @@ def differences(f: Any, mixtures: list[oracle.Mixture]) -> list[np.ndarray]:
         changed[b][k] = value
         return [(m[0], m[1], m[2]) for m in changed]
 
+    def moved(b: int, k: int, value: np.ndarray) -> float:
+        return f(with_part(b, k, value))
+
     return [
         np.concatenate(
-            [
-                oracle.central_differences(lambda x, b=b, k=k: f(with_part(b, k, x)), m[k])
-                for b, m in enumerate(mixtures)
-            ]
+            [oracle.central_differences(functools.partial(moved, b, k), m[k]) for b, m in enumerate(mixtures)]
         )
         for k in range(3)
     ]
@@ -132,11 +133,12 @@ def test_prior_density_is_that_of_the_latent_map(concentration: float, fold: boo
         "fold": fold,
     }
 
-    def coordinates(x: np.ndarray) -> np.ndarray:
+    def coordinate(i: int, x: np.ndarray) -> float:
         weights, means, scales = oracle.from_latent(x, n, **options)
-        return np.concatenate([weights[:-1], np.ravel(means), np.ravel(scales)])
+        return float(np.concatenate([weights[:-1], np.ravel(means), np.ravel(scales)])[i])
 
-    jacobian = np.array([oracle.central_differences(lambda x, i=i: coordinates(x)[i], xi) for i in range(len(xi))])
+    rows = [oracle.central_differences(functools.partial(coordinate, i), xi) for i in range(len(xi))]
+    jacobian = np.array(rows)
     density = oracle.prior_log_density(oracle.from_latent(xi, n, **options), size_probability=1.0, **options)
     normal = -0.5 * float(xi @ xi) - 0.5 * len(xi) * math.log(2 * math.pi)
     assert density + np.linalg.slogdet(jacobian)[1] == pytest.approx(normal, abs=1e-6)

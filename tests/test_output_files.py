@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from maskerade_fast import output_files
+from maskerade_fast import DataError, MissingDependencyError, UsageError, output_files
 from maskerade_fast.archive import load_arrays, save_arrays
-from maskerade_fast.errors import DataError
 from maskerade_fast.output_files import check_outputs, replacing, replacing_text
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links, pipes, devices and modes of POSIX")
@@ -43,7 +42,7 @@ def fail_within(writer: Any, half: Any, error: BaseException) -> None:
 def refused(option: str, path: Any, *inputs: Path, **others: Path) -> str:
     """The one line, which names option and path."""
     outputs = {f"--{name}": other for name, other in others.items()} | {option: path}
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(UsageError) as caught:
         check_outputs(outputs, inputs)
     message = str(caught.value)
     assert message.startswith(f"{option}: ")
@@ -291,7 +290,7 @@ def test_named_pipes(tmp_path: Path) -> None:
                 try:
                     check_outputs({"--save": pipe}, [])
                     break
-                except DataError:
+                except UsageError:
                     pass
             write(pipe, b"all" * 10_000)
         else:
@@ -408,7 +407,7 @@ def test_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no picture has the suffix .pgf" in refused("--plot", tmp_path / "a.pgf")
     check_outputs({"--save": tmp_path / "fit.2024"}, [])
     monkeypatch.setitem(sys.modules, "matplotlib.backend_bases", None)
-    with pytest.raises(DataError, match=r"--plot needs matplotlib: pip install 'maskerade_fast\[plot\]'"):
+    with pytest.raises(MissingDependencyError, match=r"--plot needs matplotlib: pip install 'maskerade_fast\[plot\]'"):
         check_outputs({"--plot": tmp_path / "a.png"}, [])
 
 

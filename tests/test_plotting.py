@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from maskerade_fast import BackendUnavailableError, combine_gaussians, marginalise
+from maskerade_fast import MissingDependencyError, combine_gaussians, marginalise
 from maskerade_fast.inputs import Inputs
 from maskerade_fast.plotting import plot_evidence, plot_fit, plot_panels, plot_spectrum, plot_weights
 
@@ -161,8 +161,9 @@ def test_bad_arguments() -> None:
 
 def test_no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(BackendUnavailableError, match=r"pip install 'maskerade_fast\[plot\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'maskerade_fast\[plot\]'$") as caught:
         plot_fit(Line(), np.arange(3.0), np.arange(3.0))
+    assert caught.value.name == "matplotlib"
 
 
 def test_no_pyplot() -> None:

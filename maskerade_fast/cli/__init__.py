@@ -1,4 +1,4 @@
-"""The command line: ``maskerade-fast fit | predict | info | bench``.
+"""The command line: ``maskerade-fast fit | predict | info``.
 
 Bad input ends with one line on standard error and exit status 2, never with a traceback (`console`).
 """
@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 
 from ..console import Session, run
-from ..errors import DataError
+from ..errors import UsageError
 from .parser import parser
 
 
@@ -28,13 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .predict import predict
 
             return predict(options, session)
-        if options.command == "info":
-            from .about import info
+        from .about import info
 
-            return info()
-        from .bench import bench
-
-        return bench(options)
+        return info()
 
     return run(work)
 
@@ -43,6 +39,6 @@ def _check_threads() -> None:
     """Numba reads the number of threads while it loads, and fails where it is none."""
     threads = os.environ.get("NUMBA_NUM_THREADS")
     if threads is not None and not (threads.isdecimal() and int(threads) > 0):
-        raise DataError(
+        raise UsageError(
             f"NUMBA_NUM_THREADS: {threads!r}, expected a whole number from 1 on; unset it for all processors"
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._checks import Array
 from .._text import listed, shortened
-from ..errors import DataError
+from ..errors import DataError, UsageError
 from ..inputs import ColumnNames, Inputs, check_names
 from ..tables import Table
 from ..tables.hints import is_constant, is_unnamed, looks_like_dates, running_number, sentinel
@@ -63,15 +63,15 @@ class Selection:
 
 
 def parsed_names(option: str | None) -> tuple[str, ...] | None:
-    """Names of ``--columns a,b``; a name with a comma stands in double quotes."""
+    """Names of ``--columns a,b``; a name with a comma stands in double quotes. UsageError for others."""
     if option is None:
         return None
     cells = next(csv.reader([option], skipinitialspace=True), [])
     names = tuple(name.strip() for name in cells)
     if not names or "" in names:
-        raise DataError(f"--columns: {option!r}, expected names with commas between them")
+        raise UsageError(f"--columns: {option!r}, expected names with commas between them")
     if len(set(names)) < len(names):
-        raise DataError(f"--columns: {option!r} names a column twice")
+        raise UsageError(f"--columns: {option!r} names a column twice")
     return names
 
 
@@ -82,6 +82,8 @@ def chosen(table: Table, columns: Sequence[str] | None, target: str | None) -> S
     ------
     DataError
         For names that are no column or several, and where no input is left.
+    UsageError
+        If the target is among `columns`.
     """
     goal = len(table.names) - 1 if target is None else table.column(target)
     if columns is None:
@@ -90,7 +92,7 @@ def chosen(table: Table, columns: Sequence[str] | None, target: str | None) -> S
         inputs = tuple(table.column(name) for name in columns)
     if goal in inputs:
         cure = "name another with --target" if target is None else "leave it out of --columns"
-        raise DataError(f"--columns: {shortened(table.names[goal])} is the target; {cure}")
+        raise UsageError(f"--columns: {shortened(table.names[goal])} is the target; {cure}")
     if not inputs:
         raise DataError(
             f"{table.path}: one column ({shortened(table.names[0])}), expected at least one input and a target"
@@ -110,10 +112,12 @@ def matched(
     ------
     DataError
         For columns that are missing or unknown, with both lists, and for other numbers of columns.
+    UsageError
+        For another number of `columns` than the model has inputs.
     """
     if columns is not None:
         if len(columns) != n_dims:
-            raise DataError(f"--columns: {len(columns)} names, expected {n_dims}, one for each input of the model")
+            raise UsageError(f"--columns: {len(columns)} names, expected {n_dims}, one for each input of the model")
         inputs = tuple(table.column(name) for name in columns)
         goal = _target(table, target or names.target, required=target is not None)
         return Selection(table, inputs, None if goal in inputs else goal), ""

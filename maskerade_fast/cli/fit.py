@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from .._checks import Array, generator
 from .._text import listed, shortened
 from ..console import Session
 from ..data import RegressionData
-from ..errors import DataError
+from ..errors import DataError, UsageError
 from ..foresight import foretold
 from ..heartbeat import heartbeat, ticking
 from ..output_files import check_outputs, check_standard_output
@@ -71,15 +70,13 @@ def fit(options: argparse.Namespace, session: Session) -> int:
 def _check_options(options: argparse.Namespace) -> None:
     """What can be said before the table is read."""
     if options.panels and not options.plot:
-        raise DataError("--panels: what --plot shows, but there is no --plot")
-    if options.plot and importlib.util.find_spec("matplotlib") is None:
-        raise DataError("--plot needs matplotlib: pip install 'maskerade_fast[plot]'")
+        raise UsageError("--panels: what --plot shows, but there is no --plot")
     if not 0.0 <= options.test_fraction < 1.0:
-        raise DataError(f"--test-fraction: {options.test_fraction}, expected at least 0 and below 1")
+        raise UsageError(f"--test-fraction: {options.test_fraction}, expected at least 0 and below 1")
     if options.minutes is not None and not options.minutes > 0.0:
-        raise DataError(f"--minutes: {options.minutes:g}, expected more than 0")
+        raise UsageError(f"--minutes: {options.minutes:g}, expected more than 0")
     if options.checkpoint and options.test_fraction > 0.0 and options.split == "random" and options.seed is None:
-        raise DataError("--checkpoint: beside a random split expected --seed, else the rows differ at every start")
+        raise UsageError("--checkpoint: beside a random split expected --seed, else the rows differ at every start")
 
 
 def _marginalised(X: Inputs, y: Array, options: argparse.Namespace, session: Session) -> Posterior:
@@ -211,6 +208,6 @@ def _split_rows(rows: Array, fraction: float, kind: str, seed: int | None) -> tu
     n_rows = len(rows)
     n_out = max(1, round(fraction * n_rows)) if fraction > 0.0 else 0
     if n_out >= n_rows:
-        raise DataError(f"--test-fraction: {fraction} of {count(n_rows, 'row')} leaves none to learn from")
+        raise UsageError(f"--test-fraction: {fraction} of {count(n_rows, 'row')} leaves none to learn from")
     order: Array = generator(seed).permutation(n_rows) if kind == "random" else np.arange(n_rows)
     return rows[np.sort(order[: n_rows - n_out])], rows[np.sort(order[n_rows - n_out :])]

@@ -232,11 +232,11 @@ def array(obj: Any, dtype: Any = None, copy: bool = True, order: str = "K", subo
     return wrap(np.array(host, dtype=dtype, copy=True, order=order, ndmin=ndmin))  # type: ignore[call-overload]
 
 
-def asarray(a: Any, dtype: Any = None, order: str | None = None, *, blocking: bool = False) -> Any:
+def asarray(a: Any, dtype: Any = None, order: Any = None, *, blocking: bool = False) -> Any:
     if isinstance(a, ndarray):
-        same = np.asarray(unwrap(a), dtype=dtype, order=order)  # type: ignore[call-overload]
+        same = np.asarray(unwrap(a), dtype=dtype, order=order)
         return a if same is a._a else wrap(same)
-    return wrap(np.array(bare(a), dtype=dtype, copy=True, order=order))  # type: ignore[call-overload]
+    return wrap(np.array(bare(a), dtype=dtype, copy=True, order=order))
 
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> Any:

@@ -126,8 +126,8 @@ def _painted(start: int, stop: int) -> bool:
     return ctypes.string_at(start, stop - start) == PATTERN[start % PAGE : start % PAGE + stop - start]
 
 
-def root_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array that all views of its memory go back to."""
+def root_of(array: np.ndarray[Any, Any]) -> Any:
+    """The array that all views of its memory go back to; its base may be a `Region`."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
@@ -135,7 +135,7 @@ def root_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def extent_of(array: np.ndarray[Any, Any]) -> Extent:
     region: Any = root_of(array).base
-    return region.extent  # type: ignore[no-any-return]
+    return region.extent
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...] | None = None) -> np.ndarray[Any, Any]:

@@ -145,8 +145,8 @@ def grids(rng: np.random.Generator) -> Pairs:
     for n_points, functions in ((33, 0), (300, 0), (40, 2)):
         batch, X, y = ragged(rng, [1, 3], 1), np.arange(n_points)[:, None] / 8.0, rng.normal(size=n_points)
         noise, X_new = rng.uniform(0.05, 0.5, size=2), rng.uniform(0.0, 10.0, size=(9, 1))
-        here = {"basis": rng.normal(size=(n_points, functions))} if functions else {}
-        new = {"basis_new": rng.normal(size=(9, functions))} if functions else {}
+        here: dict[str, Any] = {"basis": rng.normal(size=(n_points, functions))} if functions else {}
+        new: dict[str, Any] = {"basis_new": rng.normal(size=(9, functions))} if functions else {}
         flat = [cupy.asarray(np.concatenate([mixture[k] for mixture in batch])) for k in range(3)]
         there = (np.array([0, 1, 4]), *flat, *map(cupy.asarray, (X, y, noise[:, None])))
         bases, bases_new = ({name: cupy.asarray(V) for name, V in given.items()} for given in (here, new))

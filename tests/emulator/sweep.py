@@ -91,7 +91,7 @@ def run(name: str, tests: list[str], processes: int) -> dict[str, Any]:
     command = [*RUN, f"--junitxml={report}", *(["-n", str(processes)] if processes > 1 else []), *tests]
     start = time.monotonic()
     subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-    outcome = read(report) if report.exists() else {"failures": {"pytest itself": "no report"}}
+    outcome: dict[str, Any] = read(report) if report.exists() else {"failures": {"pytest itself": "no report"}}
     unseen = len(tests) - sum(outcome.get(word, 0) for word in OUTCOMES[:3])
     if unseen > 0:
         outcome["failures"]["pytest itself"] = f"{unseen} tests without outcome"

@@ -83,7 +83,7 @@ def recorded(driver: Driver, emulated: Any, recordings: dict[str, Any]) -> Recor
         launches = list(zip(state.launches, state.streams, strict=True))
         recordings[driver.name] = Recording(state.recorded, launches, stream, frozenset(state.busy), frozenset(called))
         state.record(None)
-    return recordings[driver.name]  # type: ignore[no-any-return]
+    return recordings[driver.name]
 
 
 @contextmanager

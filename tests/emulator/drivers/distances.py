@@ -20,18 +20,18 @@ def both(sizes_a: list[int], sizes_b: list[int], n_dims: int, **options: Any) ->
     for sizes in (sizes_a, sizes_b):
         offsets, weights, means, scales = mixtures(rng, sizes, n_dims)
         sides.append((offsets, weights, np.concatenate([means, scales], axis=1)))
-    here = [cpu.prepare_atoms(*side, **options) for side in sides]
-    there = [gpu.prepare_atoms(*map(cupy.asarray, side), **options) for side in sides]
+    a, b = (cpu.prepare_atoms(*side, **options) for side in sides)
+    p, q = (gpu.prepare_atoms(*map(cupy.asarray, side), **options) for side in sides)
     cotangent = rng.normal(size=(len(sizes_a), len(sizes_b)))
     v = rng.normal(size=(len(sizes_b), 3))
-    shape = {"outputscale": 1.3, "lengthscale": 0.7, "power": 2}
-    compare(gpu.pairwise_distance(*there), cpu.pairwise_distance(*here))
-    compare(gpu.pairwise_distance(there[0]), cpu.pairwise_distance(here[0]))
-    compare(gpu.pairwise_distance_vjp(*there, cupy.asarray(cotangent)), cpu.pairwise_distance_vjp(*here, cotangent))
-    compare(gpu.hyperkernel(*there, **shape), cpu.hyperkernel(*here, **shape))
+    shape: dict[str, Any] = {"outputscale": 1.3, "lengthscale": 0.7, "power": 2}
+    compare(gpu.pairwise_distance(p, q), cpu.pairwise_distance(a, b))
+    compare(gpu.pairwise_distance(p), cpu.pairwise_distance(a))
+    compare(gpu.pairwise_distance_vjp(p, q, cupy.asarray(cotangent)), cpu.pairwise_distance_vjp(a, b, cotangent))
+    compare(gpu.hyperkernel(p, q, **shape), cpu.hyperkernel(a, b, **shape))
     E = np.abs(cotangent)
     compare(gpu.covariance_from_distance(cupy.asarray(E), **shape), cpu.covariance_from_distance(E, **shape))
-    compare(gpu.hyperkernel_matvec(*there, cupy.asarray(v), **shape), cpu.hyperkernel_matvec(*here, v, **shape))
+    compare(gpu.hyperkernel_matvec(p, q, cupy.asarray(v), **shape), cpu.hyperkernel_matvec(a, b, v, **shape))
 
 
 @driver("distances.cu", "hyperkernel.cu")

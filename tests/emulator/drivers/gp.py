@@ -15,7 +15,7 @@ def predict() -> None:
     rng = np.random.default_rng(4)
     batch = mixtures(rng, [2], 1)
     X, y, X_new = rng.normal(size=(70, 1)), rng.normal(size=70), rng.normal(size=(33, 1))
-    options = {"per_axis": False, "full": True, "jitter": 0.0, "max_bytes": None}
+    options: dict[str, Any] = {"per_axis": False, "full": True, "jitter": 0.0, "max_bytes": None}
     same_as_cpu("predict_gp", *batch, X, y, np.full((1, 1), 0.1), X_new, **options)
 
 
@@ -24,7 +24,7 @@ def clip() -> None:
     """Variances just within and just beyond the bound of their rounding error, which is known for this factor."""
     import cupy
 
-    from maskerade_fast.backends.gpu import gp
+    from maskerade_fast.backends.gpu._loader import load
 
     n_points = 40
     factor = np.tril(np.full((n_points, n_points), -1.0), -1) + np.eye(n_points)
@@ -37,5 +37,5 @@ def clip() -> None:
     arrays: list[Any] = [factor[None], np.array([0, 1]), np.ones(1), np.zeros(1), solved, given]
     arrays = [cupy.asarray(a) for a in arrays]
     sizes = tuple(np.int64(n) for n in (n_points, 33, 33, 0))
-    gp.load("gp", "gp_clip_f64")((2,), (256,), (*arrays, *sizes))
+    load("gp", "gp_clip_f64")((2,), (256,), (*arrays, *sizes))
     np.testing.assert_array_equal(arrays[-1].get(), [[0.0, *given[0, 1:32], np.nan]])

@@ -37,7 +37,7 @@ def small() -> None:
     likelihood((99, 99), grad=False)
     likelihood((99, 99), grad=True)
     rng = np.random.default_rng(9)
-    options = {"per_axis": False, "jitter": 0.0, "grad": True, "max_bytes": None}
+    options: dict[str, Any] = {"per_axis": False, "jitter": 0.0, "grad": True, "max_bytes": None}
     arrays = np.full(2, 0.5), rng.normal(size=(2, 1)), rng.uniform(0.3, 0.5, (2, 1))
     X, y = rng.normal(size=(70, 1)), rng.normal(size=70)
     same_as_cpu("log_likelihood", np.array([0, 2]), *arrays, X, y, np.full((1, 1), 0.1), **options)
