@@ -127,7 +127,7 @@ def test_a_time_budget_holds_where_likelihoods_are_slow(monkeypatch: pytest.Monk
 
     from maskerade_fast import target
 
-    likelihood = target.log_likelihood
+    likelihood = mf.log_likelihood
 
     def slow(g: mf.GMMBatch, *args: Any, **options: Any) -> Any:
         time.sleep(0.12 * len(g) * (target.GRADIENT_COST if options["grad"] else 1))

@@ -79,12 +79,17 @@ def test_every_part_of_a_run_draws_by_its_seed(
 def test_the_search_for_modes_draws_by_its_callers_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     from maskerade_fast import modes
     from maskerade_fast.data import RegressionData
+    from maskerade_fast.starts import grown_start
     from maskerade_fast.target import Target
 
     target = Target(RegressionData(X, Y, "none"), mf.Prior.from_data(X, max_components=2), "cpu")
     grown: list[Any] = []
-    add = modes.grown_start
-    monkeypatch.setattr(modes, "grown_start", lambda *args: (grown.append(args[2]), add(*args))[1])
+
+    def noted(*args: Any) -> Any:
+        grown.append(args[2])
+        return grown_start(*args)
+
+    monkeypatch.setattr(modes, "grown_start", noted)
     rng = np.random.default_rng(5)
     assert modes.find_modes(target, [], 400, rng)
     assert grown == [rng]
