@@ -22,6 +22,8 @@ Mixture = tuple[Any, Any, Any]
 
 _LARGEST = 1e300  # of any number: small multiples are still finite
 MOST_MASS = 1e150  # its square is finite
+_PARTS = ("weights", "means", "scales")
+_NO_LESS = "a finite number >= 0"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +74,7 @@ class GMMBatch:
     def __post_init__(self) -> None:
         array_namespace(*self._arrays())  # refuses a mixture of devices
         offsets = _checked_offsets(self.offsets)
-        parts = [plain_array(getattr(self, name), name) for name in ("weights", "means", "scales")]
+        parts = [plain_array(getattr(self, name), name) for name in _PARTS]
         dtype = np.float32 if all(map(is_float32, parts)) else np.float64
         weights = float_array(parts[0], "weights", ndim=1, dtype=dtype, allow="any", own=True)
         means = float_array(parts[1], "means", ndim=2, dtype=dtype, allow="any", own=True)
@@ -89,7 +91,7 @@ class GMMBatch:
         _check_entries(abs(means) <= limit, means, "means", offsets, "a finite number")
         for name, array in (("weights", weights), ("scales", scales)):
             good = (array >= 0) & (array <= limit)  # False for NaN
-            _check_entries(good, array, name, offsets, "a finite number >= 0")
+            _check_entries(good, array, name, offsets, _NO_LESS)
         _check_mass(weights, offsets)
         noise = self.noise_variances
         if noise is not None:
@@ -100,8 +102,7 @@ class GMMBatch:
             if bad.any():
                 b = int(bad.argmax())
                 value = to_host(noise[b])[()]
-                expected = _within("a finite number >= 0", value)
-                raise ValueError(f"noise_variances of mixture {b}: {value}, expected {expected}")
+                raise ValueError(f"noise_variances of mixture {b}: {value}, expected {_within(_NO_LESS, value)}")
         values = (offsets, weights, means, scales, noise)
         for name, value in zip(self.__dataclass_fields__, values, strict=True):
             object.__setattr__(self, name, value)
@@ -130,16 +131,15 @@ class GMMBatch:
         """
         if len(mixtures) == 0:
             raise ValueError("mixtures: empty, expected at least one (weights, means, scales)")
-        names = ("weights", "means", "scales")
-        parts: dict[str, list[Array]] = {name: [] for name in names}
+        parts: dict[str, list[Array]] = {name: [] for name in _PARTS}
         D = 0
         for b, mixture in enumerate(mixtures):
             if len(mixture) != 3:
                 raise ValueError(f"mixtures[{b}]: {len(mixture)} entries, expected (weights, means, scales)")
-            arrays = [plain_array(a, f"mixtures[{b}]: {name}") for name, a in zip(names, mixture, strict=True)]
+            arrays = [plain_array(a, f"mixtures[{b}]: {name}") for name, a in zip(_PARTS, mixture, strict=True)]
             shape = arrays[0].shape
             D = D or (arrays[1].shape[1] if arrays[1].ndim == 2 else 1)
-            for name, array in zip(names, arrays, strict=True):
+            for name, array in zip(_PARTS, arrays, strict=True):
                 columns = array.reshape(-1, 1) if name != "weights" and array.ndim == 1 else array
                 if len(shape) != 1 or columns.shape != (shape if name == "weights" else (*shape, D)):
                     raise ValueError(
@@ -272,13 +272,10 @@ def concat(batches: Sequence[GMMBatch]) -> GMMBatch:
         raise ValueError(f"batches: dimensions {[g.n_dims for g in batches]}, expected equal ones")
     if len({g.noise_variances is None for g in batches}) > 1:
         raise ValueError("batches: some carry noise_variances and some do not, expected all or none")
-    counts = np.concatenate([[0], *(g.n_components for g in batches)])
     xp = array_namespace(*(g.weights for g in batches))
-    weights = xp.concatenate([g.weights for g in batches])
-    means = xp.concatenate([g.means for g in batches])
-    scales = xp.concatenate([g.scales for g in batches])
+    weights, means, scales = (xp.concatenate([getattr(g, name) for g in batches]) for name in _PARTS)
     noise = [g.noise_variances for g in batches if g.noise_variances is not None]
-    offsets = np.cumsum(counts, dtype=np.int64)
+    offsets = np.cumsum(np.concatenate([[0], *(g.n_components for g in batches)]), dtype=np.int64)
     return GMMBatch.trusted(offsets, weights, means, scales, xp.concatenate(noise) if noise else None)
 
 
@@ -290,10 +287,9 @@ def segment_sums(values: Array, offsets: Array) -> Array:
     """
     if not is_cupy(values):
         return np.add.reduceat(values, offsets[:-1]) if len(values) else np.zeros(len(offsets) - 1, values.dtype)
-    xp = array_namespace(values)
-    total: Array = xp.zeros(len(offsets) - 1, values.dtype)
+    xp, counts = array_namespace(values), np.diff(offsets)
+    total: Array = xp.zeros(len(counts), values.dtype)
     padded = xp.concatenate([values, xp.zeros(1, values.dtype)])
-    counts = np.diff(offsets)
     longest = int(counts.max(initial=0))
     # cupy.add.reduceat is not to be had in every release. Some rows of indices at a time cross the bus, of one entry of
     # every segment each, together no more than `values` unless that is less than a row.

@@ -185,7 +185,7 @@ def test_the_checker_of_functions_sees() -> None:
 
     Container.__module__ = "maskerade_fast.gmm"
 
-    def bare(x): ...  # type: ignore[no-untyped-def]
+    def bare(x): ...
 
     def contained(x: list[Container], *rest: float) -> None: ...
 

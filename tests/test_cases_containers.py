@@ -55,7 +55,10 @@ BUILT: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
     "GMMBatch.from_list": (from_list, (np.ones(2), TWO, TWO, np.ones(1))),
     "GMMGradient": (mf.GMMGradient, (np.ones(2), TWO, TWO, np.ones(1))),
     "Prior": (mf.Prior, (np.ones(1), np.zeros(1), np.ones(1), np.array([0.5, 0.5]))),
-    "LatentMap": (lambda *parts: LatentMap(*parts, 1.0, True, 0.1, 1.0), (np.ones(1), np.zeros(1), np.ones(1))),
+    "LatentMap": (
+        lambda sd, mean, spread: LatentMap(sd, mean, spread, 1.0, True, 0.1, 1.0),
+        (np.ones(1), np.zeros(1), np.ones(1)),
+    ),
     "Latent": (Latent, (np.array([1]), np.array([0, 2]), np.zeros(2))),
     "Draws": (draws, (np.ones(1), np.array([1]), np.array([0, 2]), np.zeros(2))),
     "Metric": (lambda f, s: mf.Metric(frequency_scale=f, scale_scale=s), (np.ones(1), np.ones(1))),

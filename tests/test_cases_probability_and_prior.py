@@ -12,8 +12,8 @@ import maskerade_fast as mf
 from maskerade_fast.counted_posterior import CountedPosterior
 from maskerade_fast.data import RegressionData
 from maskerade_fast.importance import effective_size, plain_estimate
-from maskerade_fast.modes import spectral_starts
 from maskerade_fast.problem import Problem
+from maskerade_fast.starts import spectral_starts
 
 
 @pytest.mark.parametrize("dropped", [0.0, 0.3])
@@ -69,8 +69,8 @@ def test_c16_dead_and_split_components() -> None:
     for n_dims in (1, 3):
         w, m, s = rng.dirichlet(np.ones(4)), rng.normal(size=(4, n_dims)), rng.uniform(0.1, 1.0, (4, n_dims))
         order = rng.permutation(4)
-        halves = [np.concatenate([0.5 * w, 0.5 * w]), np.concatenate([m, m]), np.concatenate([s, s])]
-        g = mf.GMMBatch.from_list([(w, m, s), (w[order], m[order], s[order]), tuple(halves)])
+        halves = (np.concatenate([0.5 * w, 0.5 * w]), np.concatenate([m, m]), np.concatenate([s, s]))
+        g = mf.GMMBatch.from_list([(w, m, s), (w[order], m[order], s[order]), halves])
         E = mf.energy_distance(g)
         assert E.max() <= 1e-14 * float(np.abs(m).max() + s.max())
         X: Any = rng.uniform(size=(5, n_dims))

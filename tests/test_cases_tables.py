@@ -294,14 +294,15 @@ def test_c43_outputs_are_checked_before_the_fit(
     (tmp_path / "soft.csv").symlink_to(data)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("maskerade_fast.run.marginalise.marginalise", lambda *_, **__: pytest.fail("it began"))
-    for options in (
+    refusable: list[list[Any]] = [
         *(["--save", name] for name in ("d.csv", data, "hard.csv", "soft.csv", "./x/../d.csv", tmp_path, "no/m.npz")),
         ["--predictions", "d.csv"],
         ["--checkpoint", "soft.csv"],
         ["--save", "z", "--predictions", "z"],
         ["--save", "z", "--predictions", tmp_path / "z"],
         ["--plot", "z.png", "--save", "z.png"],
-    ):
+    ]
+    for options in refusable:
         if "x/.." in str(options[1]):
             (tmp_path / "x").mkdir()
         assert "fit: --" in refused(capsys, "fit", data, *options)

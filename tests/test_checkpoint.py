@@ -50,7 +50,7 @@ class Counter:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count, self.calls, self.fail_at = 0, 0, -1
-        real = problem.log_likelihood
+        real = mf.log_likelihood
 
         def counted(g: mf.GMMBatch, *args: Any, **options: Any) -> Any:
             self.calls += 1

@@ -96,15 +96,15 @@ def test_choices() -> None:
 
 
 def test_generator_never_touches_the_global_one() -> None:
-    state = np.random.get_state()  # noqa: NPY002
+    state = np.random.get_state(legacy=False)  # noqa: NPY002
     assert _checks.generator(7).random() == _checks.generator(np.int64(7)).random()
     assert _checks.generator(7).random() != _checks.generator(8).random()
     assert _checks.generator(None).random() != _checks.generator(None).random()
     own = np.random.default_rng(3)
     assert _checks.generator(own) is own
-    after = np.random.get_state()  # noqa: NPY002
-    assert state[0] == after[0]
-    np.testing.assert_array_equal(state[1], after[1])
+    after = np.random.get_state(legacy=False)  # noqa: NPY002
+    assert state["bit_generator"] == after["bit_generator"]
+    np.testing.assert_array_equal(state["state"]["key"], after["state"]["key"])
     for bad in ("seven", 1.5, True):
         with pytest.raises(TypeError, match=r"^seed: expected an integer"):
             _checks.generator(bad)

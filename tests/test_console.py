@@ -133,7 +133,12 @@ def test_no_standard_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(work) == 0
     monkeypatch.setattr(sys, "stdout", None)
     assert run(work) == 2
-    assert run(lambda session: session.warn("odd") or 0) == 0
+
+    def silent(session: Session) -> int:
+        session.warn("odd")
+        return 0
+
+    assert run(silent) == 0
 
 
 def test_streams_come_back() -> None:
@@ -356,9 +361,14 @@ def test_a_fit_is_ended_by_its_heartbeat() -> None:
 @posix
 def test_signals_that_the_caller_ignores_stay_ignored() -> None:
     """As in the background of a shell script, or under nohup."""
+
+    def interrupted(_: Session) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return 0
+
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        assert run(lambda _: signal.raise_signal(signal.SIGINT) or 0) == 0
+        assert run(interrupted) == 0
     finally:
         signal.signal(signal.SIGINT, before)
 

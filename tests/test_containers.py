@@ -61,7 +61,7 @@ def test_a_posterior_in_plain_words() -> None:
 def test_a_posterior_stays_short() -> None:
     """With a thousand sizes and warnings; names of columns are shown where there are some."""
     probabilities = np.random.default_rng(0).dirichlet(np.ones(1000))
-    changes = {"component_probabilities": probabilities, "warnings": ("long " * 100,) * 1000}
+    changes: dict[str, Any] = {"component_probabilities": probabilities, "warnings": ("long " * 100,) * 1000}
     post = dataclasses.replace(forged.posterior(), **changes)
     names = ColumnNames(tuple(f"column {k} \n" * 30 for k in range(50)), "sun\nspots " * 50)
     post = dataclasses.replace(post, columns=names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -60,12 +61,15 @@ def gradients_close(actual: GMMGradient, expected: Any, tolerance: float = 1e-12
 def moved(g: GMMBatch, part: str, values: np.ndarray) -> GMMBatch:
     """`g` with other numbers in one array, as differences need it (weights may pass below 0)."""
     arrays = {k: getattr(g, k) for k in PARTS} | {part: np.ascontiguousarray(values)}
-    return GMMBatch.trusted(g.offsets, *(arrays[k] for k in PARTS), g.noise_variances)
+    return GMMBatch.trusted(g.offsets, arrays["weights"], arrays["means"], arrays["scales"], g.noise_variances)
 
 
 def matches_differences(f: Callable[[GMMBatch], float], g: GMMBatch, gradient: GMMGradient) -> None:
+    def at(part: str, values: np.ndarray) -> float:
+        return f(moved(g, part, values))
+
     for part in PARTS:
-        expected = oracle.central_differences(lambda x, p=part: f(moved(g, p, x)), getattr(g, part))
+        expected = oracle.central_differences(functools.partial(at, part), getattr(g, part))
         close(getattr(gradient, part), expected, 1e-7)
 
 
@@ -138,7 +142,8 @@ def test_mixed_precision_meets_oracle(
 def test_gaussian_mmd2_meets_oracle(D: int, options: dict[str, Any], rng: np.random.Generator) -> None:
     a, b = (random_batch(rng, B, D, unit=False) for B in (3, 4))
     left, right = oracle.mixtures_of(a), oracle.mixtures_of(b)
-    ours, reference = {"bandwidth": 0.6, "metric": Metric(**options)}, {"bandwidth": 0.6, **options}
+    ours: dict[str, Any] = {"bandwidth": 0.6, "metric": Metric(**options)}
+    reference: dict[str, Any] = {"bandwidth": 0.6, **options}
     close(gaussian_mmd2(a, b, **ours), oracle.gaussian_mmd2(left, right, **reference))
     close(gaussian_mmd2(a, **ours), oracle.gaussian_mmd2(left, **reference))
     G, H = rng.normal(size=(3, 4)), rng.normal(size=(3, 3))
@@ -261,17 +266,16 @@ def test_gradients_match_differences(D: int, options: dict[str, Any], rng: np.ra
     unit = "mass_correction" not in options
     a, b, metric = random_batch(rng, 3, D, unit=unit), random_batch(rng, 4, D, unit=unit), Metric(**options)
     G, H = rng.normal(size=(3, 4)), rng.normal(size=(3, 3))
+
+    def weighed(f: Callable[..., np.ndarray], other: GMMBatch | None, g: np.ndarray, x: GMMBatch) -> float:
+        return float(np.sum(g * f(x, other, metric=metric)))
+
+    mmd2 = functools.partial(gaussian_mmd2, bandwidth=0.5)
     for other, g in ((b, G), (None, H)):
-        matches_differences(
-            lambda x, o=other, g=g: float(np.sum(g * energy_distance(x, o, metric=metric))),
-            a,
-            energy_distance_vjp(a, other, g, metric=metric),
-        )
-        matches_differences(
-            lambda x, o=other, g=g: float(np.sum(g * gaussian_mmd2(x, o, bandwidth=0.5, metric=metric))),
-            a,
-            gaussian_mmd2_vjp(a, other, g, bandwidth=0.5, metric=metric),
-        )
+        energy = functools.partial(weighed, energy_distance, other, g)
+        matches_differences(energy, a, energy_distance_vjp(a, other, g, metric=metric))
+        gradient = gaussian_mmd2_vjp(a, other, g, bandwidth=0.5, metric=metric)
+        matches_differences(functools.partial(weighed, mmd2, other, g), a, gradient)
 
 
 @pytest.mark.parametrize("reflect", [False, True])
@@ -303,7 +307,7 @@ def test_float32_in_float32_out(rng: np.random.Generator) -> None:
         assert E.dtype == np.float32
         np.testing.assert_array_equal(E, f(*same).astype(np.float32))
         close(E, f(a, b), 2e-4)
-    g = energy_distance_vjp(*small, np.ones((5, 6)))
+    g = energy_distance_vjp(small[0], small[1], np.ones((5, 6)))
     assert {getattr(g, k).dtype for k in PARTS} == {np.dtype(np.float32)}
 
 
@@ -410,7 +414,8 @@ def test_bad_input_is_named(rng: np.random.Generator) -> None:
 
 def test_metrics_compare_and_hash() -> None:
     assert Metric(frequency_scale=np.array([1.0, 2.0])) == Metric(frequency_scale=[1, 2])
-    assert len({Metric(reflect=True), Metric(reflect=np.True_), Metric()}) == 2
+    yes: Any = np.True_
+    assert len({Metric(reflect=True), Metric(reflect=yes), Metric()}) == 2
 
 
 @pytest.mark.usefixtures("backend")

@@ -49,7 +49,7 @@ def test_a_spike_is_approached_from_a_few_draws():
 
 def test_information_beats_random_draws():
     """Same budget, three seeds: acquisition lowers the error of the evidence."""
-    errors = {"information": [], "random": []}
+    errors: dict[str, list[float]] = {"information": [], "random": []}
     for kind, values in errors.items():
         for seed in range(3):
             post, known = run("two_tones_12", 60, seed, initial=30, batch_size=10, acquisition=kind, proposals="prior")

@@ -48,7 +48,7 @@ def same(a: GMMBatch, b: GMMBatch) -> None:
 
 
 def test_shapes(batch: GMMBatch) -> None:
-    assert (batch.n_mixtures, len(batch), batch.n_dims, batch.dtype) == (3, 3, 2, np.float64)
+    assert (batch.n_mixtures, len(batch), batch.n_dims, batch.dtype) == (3, 3, 2, np.dtype(np.float64))
     np.testing.assert_array_equal(batch.n_components, [2, 1, 3])
     np.testing.assert_array_equal(batch.owner, [0, 0, 1, 2, 2, 2])
     np.testing.assert_allclose(batch.mass, [1.0, 1.0, 1.0], rtol=1e-15)
@@ -202,7 +202,7 @@ def layouts(array: np.ndarray) -> dict[str, np.ndarray]:
         "read-only": frozen,
         "unaligned": packed["x"],
         "big-endian": array.astype(">f8"),
-        "list": array.tolist(),  # type: ignore[dict-item]
+        "list": array.tolist(),
     }
 
 

@@ -39,7 +39,7 @@ def test_meets_the_oracle(gpu: ModuleType, rng: np.random.Generator, D: int, par
     a, b = ragged(rng, 5, D), ragged(rng, 4, D)
     log_noise = [rng.normal(size=n) for n in (5, 4)]
     there = [prepared(s, features=0.3 * f[:, None]) for s, f in zip((a, b), log_noise, strict=True)]
-    options = {"noise_weight": 0.3, "noise_a": np.exp(log_noise[0])}
+    options: dict[str, Any] = {"noise_weight": 0.3, "noise_a": np.exp(log_noise[0])}
     expected = oracle.hyperkernel(a.mixtures(), b.mixtures(), **parameters, **options, noise_b=np.exp(log_noise[1]))
     close(gpu.hyperkernel(*there, **parameters), expected)
     close(gpu.hyperkernel(there[0], **parameters), oracle.hyperkernel(a.mixtures(), None, **parameters, **options))

@@ -82,14 +82,14 @@ def test_distances(sparse: Sparse, rng: np.random.Generator) -> None:
         batches.append((cupy.asarray(offsets), weights, points, sparse(n, 3), w.reshape(-1, 2), p.reshape(-1, 2, 2)))
     a, b = batches
     terms = {"MF_D": 1, "MF_FORM": 0, "MF_MIXED": 0}
-    own = distances.load("distances", "self_terms_f64", **terms)
+    own = loaded("distances", "self_terms_f64", **terms)
     number = (np.int32(1), np.int32(3), np.float64(0.0), np.int32(0))
     starts_a, starts_b = cupy.asarray([first, n_a]), cupy.asarray([0, 16])
     for (offsets, weights, points, data, *_), starts in ((a, starts_a), (b, starts_b)):
         own((1,), (distances.TILE_A,), (offsets, weights, points, starts, data, *number))
     out = sparse(n_a, n_b)
     sizes = (np.int64(n_b), np.int32(1), np.int32(3), np.float64(0.0), np.int32(0))
-    kernel = distances.load("distances", "pairwise_f64", **terms)
+    kernel = loaded("distances", "pairwise_f64", **terms)
     args = (*a[:4], starts_a, *b[:4], out, *sizes, *distances.parameters(0, 1.0, 1.0))
     kernel((1,), (distances.PAIR_THREADS,), args)
     left, right = ([(w, p[:, :1], p[:, 1:]) for w, p in zip(batch[4], batch[5], strict=True)] for batch in batches)
@@ -102,7 +102,6 @@ def test_points(sparse: Sparse, rng: np.random.Generator) -> None:
     import cupy
 
     from maskerade_fast.backends import cpu
-    from maskerade_fast.backends.gpu import prediction
 
     h, n_points = 3, 2**30 + 8
     last = n_points - 1
@@ -113,12 +112,12 @@ def test_points(sparse: Sparse, rng: np.random.Generator) -> None:
     local, amplitudes, largest = cupy.empty((1, 3, h)), cupy.empty((1, h)), cupy.empty(1)
     sizes = tuple(np.int64(k) for k in (h, n_points, last))
     args: tuple[Any, ...] = (W, cupy.asarray([1]), means, variances, centre, local, *sizes)
-    prediction.load("prediction", "pair_locals_f64")((1,), (256,), args)
+    loaded("prediction", "pair_locals_f64")((1,), (256,), args)
     middle = W.get().diagonal() @ m / 3.5
     assert_allclose(centre[last].get(), middle, rtol=1e-14)
     assert_allclose(local.get()[0], [m - middle, 1.0 / v, v**-0.25], rtol=1e-13)
     args = (cupy.zeros(h), means, variances, y, amplitudes, largest, *sizes)
-    prediction.load("prediction", "density_amplitudes_f64")((1,), (256,), args)
+    loaded("prediction", "density_amplitudes_f64")((1,), (256,), args)
     log_roots = np.log(amplitudes.get()[0]) + largest.get()
     for i in range(h):
         alone = cpu.pair_log_density(np.ones((1, 1)), m[[i], None], v[[i], None], np.array([level]))
@@ -140,7 +139,8 @@ def test_pairs_of_joint_gaussians(sparse: Sparse, rng: np.random.Generator) -> N
     mu = 0.1 * rng.normal(size=(2, n))
     means[j:] = cupy.asarray(mu)
     covariances[j:] = cupy.asarray(np.eye(n))
-    sums = prediction._pairs_in_shared(weights, means, covariances, cupy.zeros(h), pair, 1).get()[0]
+    found: Any = prediction._pairs_in_shared(weights, means, covariances, cupy.zeros(h), pair, 1)
+    sums = found.get()[0]
     size = 2.0 * 0.7 * np.exp(-np.sum((mu[0] - mu[1]) ** 2) / 8.0)
     assert_allclose(sums, [*(size * mu.mean(axis=0)), size], rtol=1e-12)
 

@@ -106,9 +106,9 @@ def test_number_of_points(door: ModuleType, rng: np.random.Generator, regime: st
 
     batch = ragged(rng, [2, 1], 1)
     X, y = rng.uniform(-2, 2, size=(n_points, 1)), rng.normal(size=n_points)
-    flat = [np.concatenate([m[k] for m in batch]) for k in range(3)]
+    w, m, s = (np.concatenate([mixture[k] for mixture in batch]) for k in range(3))
     options: dict[str, Any] = {"per_axis": False, "jitter": 0.0, "max_bytes": None}
-    expected = cpu.log_likelihood(np.array([0, 2, 3]), *flat, X, y, np.array([[0.1]]), grad=True, **options)
+    expected = cpu.log_likelihood(np.array([0, 2, 3]), w, m, s, X, y, np.array([[0.1]]), grad=True, **options)
     value, _, _, gradients = run(door, batch, X, y, 0.1, regimes(door, regime), grad=True)
     assert_allclose(value, expected[0], rtol=1e-12)
     for one, other in zip(gradients, expected[3] or [], strict=True):
@@ -297,7 +297,12 @@ def test_a_batch_and_a_card_leave_the_bits(
     load, heights = blocked.load, []
     low = run(door, batch, X, y, 0.1, limits, grad=True)
     monkeypatch.setattr(blocked, "device_limits", lambda: door.device_limits()._replace(multiprocessors=1))
-    monkeypatch.setattr(blocked, "load", lambda *args, **defines: heights.append(defines) or load(*args, **defines))
+
+    def noted(*args: Any, **defines: Any) -> Any:
+        heights.append(defines)
+        return load(*args, **defines)
+
+    monkeypatch.setattr(blocked, "load", noted)
     tall = run(door, batch, X, y, 0.1, limits, grad=True)
     assert {defines["MF_HEIGHT"] for defines in heights} == {64, 128}
     alone = run(door, batch[2:], X, y, 0.1, limits, grad=True)
@@ -306,9 +311,9 @@ def test_a_batch_and_a_card_leave_the_bits(
     for one, two, three in zip(low[3][:3], tall[3][:3], alone[3][:3], strict=True):
         assert_array_equal(one, two)
         assert_array_equal(one[3:], three)
-    flat = [np.concatenate([m[k] for m in batch]) for k in range(3)]
+    w, m, s = (np.concatenate([mixture[k] for mixture in batch]) for k in range(3))
     options: dict[str, Any] = {"per_axis": False, "jitter": 0.0, "max_bytes": None}
-    expected = cpu.log_likelihood(np.array([0, 2, 3, 6]), *flat, X, y, np.array([[0.1]]), grad=True, **options)
+    expected = cpu.log_likelihood(np.array([0, 2, 3, 6]), w, m, s, X, y, np.array([[0.1]]), grad=True, **options)
     assert_allclose(low[0], expected[0], rtol=1e-12)
     for one, other in zip(low[3], expected[3] or [], strict=True):
         assert_allclose(one, other, rtol=0.0, atol=1e-9 * np.abs(other).max())
@@ -368,7 +373,7 @@ def test_single_precision_and_the_empty_batch(door: ModuleType, rng: np.random.G
     import cupy
 
     X, y = rng.normal(size=(4, 1)).astype(np.float32), rng.normal(size=4).astype(np.float32)
-    small = [tuple(a.astype(np.float32) for a in NARROW)]
+    small: list[Any] = [tuple(a.astype(np.float32) for a in NARROW)]
     value, info, shift, gradients = run(door, small, X, y, 0.1, grad=True)
     assert {a.dtype for a in (value, shift, *gradients)} == {np.dtype(np.float32)}
     assert info.dtype == np.int32
@@ -400,7 +405,8 @@ def test_cholesky(emulated: Any, card: int, rng: np.random.Generator, n: int) ->
     matrices = positive(rng, 3, n)
     upper = np.triu(np.full((n, n), np.nan), 1)  # is not read
     for width in (64, 128):
-        lower, info, shift = (a.get() for a in factored(cupy.asarray(matrices + upper), 0.0, width))
+        factors: Any = factored(cupy.asarray(matrices + upper), 0.0, width)
+        lower, info, shift = (a.get() for a in factors)
         assert_allclose(lower, np.linalg.cholesky(matrices), rtol=0.0, atol=1e-12 * np.sqrt(matrices.max()))
         assert_array_equal(np.triu(lower, 1), 0.0)
         assert_array_equal(info, 0)
@@ -416,7 +422,8 @@ def test_cholesky_of_a_matrix_near_singular(emulated: Any) -> None:
 
     lags = np.subtract.outer(np.linspace(0.0, 1.0, 150), np.linspace(0.0, 1.0, 150))
     matrix = np.exp(-2.0 * lags**2) + 1e-12 * np.eye(150)
-    lower, info, _ = (a.get()[0] for a in cholesky(cupy.asarray(matrix[None])))
+    factors: Any = cholesky(cupy.asarray(matrix[None]))
+    lower, info, _ = (a.get()[0] for a in factors)
     assert info == 0
     assert_allclose(lower @ lower.T, matrix, rtol=0.0, atol=20 * EPS)
 

@@ -152,7 +152,7 @@ def test_a_binary_is_preferred_if_it_holds_an_image(
 
     taken = []
 
-    class Module(cupy.RawModule):  # type: ignore[misc]
+    class Module(cupy.RawModule):
         def __init__(self, **given: Any) -> None:
             taken.append(sorted(given))
             self.binary = Path(given["path"]) if "path" in given else None

@@ -319,7 +319,7 @@ def test_both_sides_of_the_shared_memory_limit(emulated: Any, gpu: ModuleType, r
         computed = on_card(gpu.joint_pair_moments, W, means[:, :n], C[:, :n, :n], means[0, :n])
         expected = cpu.joint_pair_moments(W, means[:, :n].copy(), C[:, :n, :n].copy(), means[0, :n].copy())
         assert kernel in emulated.state.launches
-        for a, b in zip(computed, expected, strict=True):
+        for a, b in zip(computed, map(np.asarray, expected), strict=True):
             assert_allclose(a, b, rtol=1e-11)
 
 

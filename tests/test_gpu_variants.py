@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,16 @@ def gpu(monkeypatch: pytest.MonkeyPatch, emulated: Any) -> Iterator[Any]:
         del sys.modules[name]
 
 
+def noting(seen: list[Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose positional arguments are kept."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        seen.append(args)
+        return function(*args, **kwargs)
+
+    return call
+
+
 def kinds(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     return [(type(a), a.dtype, a.shape) for a in arguments]
 
@@ -44,7 +54,7 @@ def test_likelihoods_are_called_as_users_call_them(
     name = "toeplitz_log_likelihood" if regular else "log_likelihood"
     module, seen = backends.get_backend(X), list[Any]()
     door = getattr(module, name)
-    monkeypatch.setattr(module, name, lambda *args, **kwargs: seen.append(args) or door(*args, **kwargs))
+    monkeypatch.setattr(module, name, noting(seen, door))
     batch = mf.GMMBatch(offsets, *arrays).to("gpu")
     before = emulated.state.synchronised
     value = mf.log_likelihood(batch, X, y, problems.NOISE).value
@@ -62,7 +72,7 @@ def test_distances_are_called_as_users_call_them(gpu: Any, monkeypatch: pytest.M
     arguments = pairs.flat(0)
     module, seen = backends.get_backend(arguments[1]), list[Any]()
     door = module.prepare_atoms
-    monkeypatch.setattr(module, "prepare_atoms", lambda *args, **kwargs: seen.append(args) or door(*args, **kwargs))
+    monkeypatch.setattr(module, "prepare_atoms", noting(seen, door))
     offsets, weights, points = arguments
     batch = mf.GMMBatch(offsets, weights, points[:, :1], points[:, 1:])
     mf.energy_distance(batch, batch)

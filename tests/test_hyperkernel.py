@@ -96,8 +96,13 @@ def test_meets_oracle(
 @pytest.mark.parametrize("power", [1, 2])
 def test_gradient_matches_differences(options: dict[str, Any], power: int, rng: np.random.Generator) -> None:
     a, b, metric = for_metric(rng, 3, 1, options), for_metric(rng, 4, 1, options), Metric(**options)
-    parameters = {"outputscale": 0.7, "lengthscale": 1.1, "power": power, "metric": metric}
-    arrays = {"weights": a.weights, "means": a.means, "scales": a.scales, "noise_variance": a.noise_variances}
+    parameters: dict[str, Any] = {"outputscale": 0.7, "lengthscale": 1.1, "power": power, "metric": metric}
+    arrays: dict[str, Any] = {
+        "weights": a.weights,
+        "means": a.means,
+        "scales": a.scales,
+        "noise_variance": a.noise_variances,
+    }
 
     def objective(part: str, other: GMMBatch | None, G: np.ndarray, values: np.ndarray) -> float:
         moved = arrays | {part: np.ascontiguousarray(values)}
@@ -151,7 +156,7 @@ def test_cusp_of_coinciding_mixtures(rng: np.random.Generator) -> None:
 @every_metric
 def test_pullback_and_prepared_batches(options: dict[str, Any], rng: np.random.Generator) -> None:
     a, b, metric = for_metric(rng, 4, 2, options), for_metric(rng, 300, 2, options), Metric(**options)
-    parameters = {"outputscale": 0.7, "lengthscale": 1.1}
+    parameters: dict[str, Any] = {"outputscale": 0.7, "lengthscale": 1.1}
     ready = prepare(b, metric=metric)
     G = rng.normal(size=(4, 300))
     K, pull = hyperkernel_pullback(a, ready, **parameters)
@@ -212,7 +217,7 @@ def test_matvec_memory(rng: np.random.Generator) -> None:
 
 def test_float32_in_float32_out(rng: np.random.Generator) -> None:
     g = random_batch(rng, 6, 2, unit=True)
-    arrays = (g.weights, g.means, g.scales, g.noise_variances)
+    arrays: list[Any] = [g.weights, g.means, g.scales, g.noise_variances]
     small = GMMBatch(g.offsets, *(x.astype(np.float32) for x in arrays))
     metric = Metric(noise_weight=0.5, mass_weight=0.5)
     K, pull = hyperkernel_pullback(small, small, outputscale=1.0, lengthscale=1.0, metric=metric)
@@ -221,14 +226,17 @@ def test_float32_in_float32_out(rng: np.random.Generator) -> None:
     assert {getattr(pull(np.ones((6, 6))), part).dtype for part in PARTS} == {np.dtype(np.float32)}
     v = np.ones(6, dtype=np.float32)
     assert hyperkernel_matvec(small, small, v, outputscale=1.0, lengthscale=1.0).dtype == np.float32
-    assert covariance_from_distance(np.float32([0.0, 1.0]), outputscale=1.0, lengthscale=1.0).dtype == np.float32
+    assert (
+        covariance_from_distance(np.array([0.0, 1.0], np.float32), outputscale=1.0, lengthscale=1.0).dtype == np.float32
+    )
     values = covariance_from_distance([0, 1], outputscale=1.0, lengthscale=1.0)
     np.testing.assert_allclose(values, [1.0, 0.36787944117144233], rtol=4e-16)  # NumPy's own exp may be an ulp off
 
 
 @every_metric
 def test_empty_batches(options: dict[str, Any], rng: np.random.Generator) -> None:
-    metric, parameters = Metric(**options), {"outputscale": 1.0, "lengthscale": 1.0}
+    metric = Metric(**options)
+    parameters: dict[str, Any] = {"outputscale": 1.0, "lengthscale": 1.0}
     none = GMMBatch([0], np.zeros(0), np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0))
     some = for_metric(rng, 3, 2, options)
     assert hyperkernel(none, metric=metric, **parameters).shape == (0, 0)

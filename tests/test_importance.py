@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 
+from maskerade_fast.gmm import GMMBatch
 from maskerade_fast.importance import controlled_estimate, plain_estimate, standard_error, truncated
 from maskerade_fast.measure import MixtureMeasure
 from maskerade_fast.prior import Prior
@@ -27,9 +29,8 @@ def measure(rng: np.random.Generator) -> MixtureMeasure:
     return MixtureMeasure(PRIOR, np.array([0.5, 0.3, 0.2]), tuple(parts))
 
 
-def log_likelihood(mixtures: object) -> np.ndarray:
+def log_likelihood(g: GMMBatch) -> np.ndarray:
     """Something smooth that forgets the order of components, in place of a likelihood."""
-    g = mixtures
     mean = np.add.reduceat(g.weights * g.means[:, 0], g.offsets[:-1])
     return -0.5 * ((mean - 1.0) / 0.3) ** 2 - 40.0
 
@@ -109,7 +110,7 @@ def test_leaving_out_is_exact() -> None:
     g, nodes = q.candidates(12, rng).mixtures, q.draw(64, rng)
     values = log_likelihood(g)
     values -= values.max()
-    settings = {"metric": default_metric(PRIOR), "power": 1, "outputscale": 1.0, "lengthscale": 1.5}
+    settings: dict[str, Any] = {"metric": default_metric(PRIOR), "power": 1, "outputscale": 1.0, "lengthscale": 1.5}
     whole = Surrogate.fit(g, values, epsilon_factor=0.0, **settings)
     prediction = _Prediction.of(whole, np.ones(12), np.arange(12))
     fit = _Fit.of(prediction, nodes.mixtures, nodes.weights, np.zeros(len(nodes), dtype=int))

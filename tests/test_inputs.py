@@ -95,7 +95,9 @@ def test_columns_have_origins_of_their_own() -> None:
     assert X.relative_to(X.origins) is X.numbers
 
 
-@pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="long double has no more digits than float64 here")
+@pytest.mark.skipif(
+    bool(np.finfo(np.longdouble).eps > 1e-18), reason="long double has no more digits than float64 here"
+)
 def test_long_doubles() -> None:
     x = np.longdouble(1.7e9) + np.longdouble(2) ** -30 * np.arange(5)
     X = Inputs.of(x)

@@ -106,6 +106,7 @@ def test_masses_are_checked_on_the_card(emulated: Any) -> None:
 def test_mixtures_in_the_units_of_huge_targets_are_refused_by_distances() -> None:
     """They come from a fit, unchecked; likelihoods of them are fine."""
     g = pair("weights", 1.0)
+    assert g.noise_variances is not None
     huge = mf.GMMBatch.trusted(g.offsets, 1e298 * g.weights, g.means, g.scales, 1e298 * g.noise_variances)
     with pytest.raises(ValueError, match=r"weights of mixture 0: a total of 1e.298, expected at most .*; rescale y"):
         mf.energy_distance(huge)
@@ -150,7 +151,7 @@ def test_predictions_far_apart_up_to_the_bound_are_numbers() -> None:
 
 def test_distances_in_float32() -> None:
     """Sums of 1e39 have no place in float32; they are refused, and in float64 they are numbers."""
-    w, m, s = np.float32([2e19, 2e19]), np.float32([[0], [3]]), np.float32([[1], [1]])
+    w, m, s = np.array([2e19, 2e19], np.float32), np.array([[0], [3]], np.float32), np.array([[1], [1]], np.float32)
     g = mf.GMMBatch(np.array([0, 1, 2]), w, m, s)
     for distance in (mf.energy_distance, lambda g: mf.gaussian_mmd2(g, bandwidth=1.0)):
         with pytest.raises(ValueError, match=r"weights: squared distances up to .*, which float32 does not hold"):

@@ -14,7 +14,7 @@ from maskerade_fast.prior import Draws, Prior
 
 PRIOR = Prior.paper(np.linspace(0.0, 1.0, 20), max_components=5)
 MEASURE = PriorMeasure(PRIOR)
-UNEVEN = PriorMeasure(replace(PRIOR, size_probabilities=[0.7, 0.0, 0.25, 0.05]))
+UNEVEN = PriorMeasure(replace(PRIOR, size_probabilities=np.array([0.7, 0.0, 0.25, 0.05])))
 
 
 @dataclass(frozen=True, eq=False)

@@ -72,7 +72,7 @@ def test_an_error_leaves_what_was_there(tmp_path: Path, error: BaseException, ol
     for writer in (replacing, replacing_text):
         half = "half" if writer is replacing_text else b"half"
         with pytest.raises(type(error)):
-            fail_within(writer(path), half, error)  # type: ignore[operator]
+            fail_within(writer(path), half, error)
         assert (path.read_bytes() if path.exists() else None) == old
 
 

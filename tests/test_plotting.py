@@ -18,7 +18,7 @@ from maskerade_fast.plotting import plot_evidence, plot_fit, plot_panels, plot_s
 pytest.importorskip("matplotlib")
 
 
-class Line:
+class Line(Any):  # type checkers take it for a Posterior
     """A posterior that predicts the first input, give or take 1."""
 
     feature_names = None
@@ -47,7 +47,7 @@ def fitted(request: pytest.FixtureRequest) -> Any:
 def test_curve(tmp_path: Path) -> None:
     x = np.linspace(0.0, 9.0, 10)
     path = tmp_path / "fit.png"
-    axes = plot_fit(Line(), x, x, x[:2], x[:2], path=path, x_label="t", y_label="height")
+    axes: Any = plot_fit(Line(), x, x, x[:2], x[:2], path=path, x_label="t", y_label="height")
     assert labels(axes) == ["90 %", "50 %", "mean", "data", "held out"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("t", "height")
     grid, mean = axes.get_lines()[0].get_data()
@@ -62,7 +62,7 @@ def test_curve(tmp_path: Path) -> None:
 
 def test_curve_without_held_out_rows_or_range() -> None:
     for x in (np.array([3.0]), np.array([1.0, 2.0])):
-        axes = plot_fit(Line(), x[:, None], x, np.empty((0, 1)), np.empty(0))
+        axes: Any = plot_fit(Line(), x[:, None], x, np.empty((0, 1)), np.empty(0))
         assert labels(axes) == ["90 %", "50 %", "mean", "data"]
 
 
@@ -71,7 +71,7 @@ def test_scatter_of_several_inputs(rng: np.random.Generator, held_out: bool) -> 
     X = rng.normal(size=(12, 3))
     y = X[:, 0] + 0.1
     test = (X[:4], y[:4]) if held_out else (None, None)
-    axes = plot_fit(Line(), X, y, *test)
+    axes: Any = plot_fit(Line(), X, y, *test)
     shown = slice(0, 4) if held_out else slice(None)
     assert_allclose(axes.collections[1].get_offsets(), np.column_stack([y, X[:, 0]])[shown], atol=1e-9)
     assert labels(axes)[1] == ("median, held-out rows" if held_out else "median, training rows")
@@ -80,7 +80,7 @@ def test_scatter_of_several_inputs(rng: np.random.Generator, held_out: bool) -> 
 
 def test_spectrum(tmp_path: Path) -> None:
     path = tmp_path / "spectrum"
-    axes = plot_spectrum(Line(), np.linspace(0.0, 10.0, 50), axis=2, path=path)
+    axes: Any = plot_spectrum(Line(), np.linspace(0.0, 10.0, 50), axis=2, path=path)
     frequencies, mean = axes.get_lines()[0].get_data()
     assert frequencies[np.argmax(mean)] == pytest.approx(2.0, abs=0.2)
     assert axes.get_yscale() == "log"
@@ -89,7 +89,7 @@ def test_spectrum(tmp_path: Path) -> None:
 
 def test_spectrum_of_kernels(fitted: Any) -> None:
     """The heaviest are the most opaque, all are there, and their weighted mean is the posterior's."""
-    axes = plot_spectrum(fitted, kernels=5)
+    axes: Any = plot_spectrum(fitted, kernels=5)
     *kernels, mean = axes.get_lines()
     p = np.sort(fitted.node_probabilities)[::-1][:5]
     assert len(kernels) == int((p > 0.0).sum())
@@ -110,13 +110,14 @@ def test_spectrum_of_kernels(fitted: Any) -> None:
 
 def test_frequencies_reach_every_peak(fitted: Any) -> None:
     """The default range has the tone of the data, 0.4 cycles, well inside."""
-    frequencies, mean = plot_spectrum(fitted).get_lines()[0].get_data()
+    axes: Any = plot_spectrum(fitted)
+    frequencies, mean = axes.get_lines()[0].get_data()
     assert frequencies[np.argmax(mean)] == pytest.approx(0.4, abs=0.05)
     assert frequencies[-1] > 0.45
 
 
 def test_evidence(fitted: Any, tmp_path: Path) -> None:
-    axes = plot_evidence(fitted, known=fitted.log_evidence - 1.0, path=tmp_path / "evidence.svg")
+    axes: Any = plot_evidence(fitted, known=fitted.log_evidence - 1.0, path=tmp_path / "evidence.svg")
     cost, value = axes.get_lines()[0].get_data()
     assert cost[-1] == fitted.history[-1].cost
     assert value[-1] == fitted.history[-1].log_evidence
@@ -129,7 +130,7 @@ def test_evidence(fitted: Any, tmp_path: Path) -> None:
 
 
 def test_weights(fitted: Any) -> None:
-    axes = plot_weights(fitted, most=7)
+    axes: Any = plot_weights(fitted, most=7)
     heights = [bar.get_height() for bar in axes.patches][:7]
     assert_allclose(heights, np.sort(fitted.pair_weights.sum(axis=1))[::-1][:7])
     assert [text.split(",")[0] for text in labels(axes)] == ["1 component", "2 components"]
@@ -148,7 +149,8 @@ def test_panels_and_given_axes(fitted: Any, tmp_path: Path) -> None:
     calls: list[Any] = [lambda ax: plot_fit(fitted, x, y, ax=ax)]
     calls += [lambda ax, plot=plot: plot(fitted, ax=ax) for plot in (plot_spectrum, plot_evidence, plot_weights)]
     for call in calls:
-        given = Figure().subfigures(1, 2)[1].add_subplot()
+        subfigures: Any = Figure().subfigures(1, 2)
+        given = subfigures[1].add_subplot()
         assert call(given) is given
 
 
@@ -179,7 +181,7 @@ def test_long_stamps_are_drawn_from_their_origin() -> None:
     stamps = 1_700_000_000_000_000_001 + 7 * np.arange(12)
     y = np.sin(np.arange(12.0))
     post = marginalise(stamps, y, budget=12, max_components=1, seed=0)
-    axes = plot_fit(post, stamps, y, x_label="t")
+    axes: Any = plot_fit(post, stamps, y, x_label="t")
     origin = int(post.standardiser.x_origin[0])
     assert axes.get_xlabel() == f"t - {origin}"
     np.testing.assert_array_equal(axes.collections[-1].get_offsets()[:, 0], stamps - origin)
@@ -203,7 +205,7 @@ def test_long_stamps_are_drawn_from_their_origin() -> None:
 )
 def test_names_are_shown_as_they_are(tmp_path: Path, name: str, shown: str) -> None:
     x = np.linspace(0.0, 9.0, 10)
-    axes = plot_fit(Line(), x, x, path=tmp_path / "fit.png", x_label=name)
+    axes: Any = plot_fit(Line(), x, x, path=tmp_path / "fit.png", x_label=name)
     assert axes.get_xlabel() == shown
     assert plot_fit(Line(), np.column_stack([x, x]), x, y_label=name or "x").get_ylabel().startswith("predicted ")
 
@@ -215,7 +217,7 @@ def test_names_are_neither_formulas_nor_tex(tmp_path: Path) -> None:
     x = np.linspace(0.0, 9.0, 10)
     for settings in ({}, {"text.usetex": True}):
         with matplotlib.rc_context(settings):
-            axes = plot_fit(Line(), x, x, x_label="$x$", y_label="cost_$_per_$_unit")
+            axes: Any = plot_fit(Line(), x, x, x_label="$x$", y_label="cost_$_per_$_unit")
             for label in (axes.xaxis.label, axes.yaxis.label):
                 assert not label.get_parse_math()
                 assert not label.get_usetex()

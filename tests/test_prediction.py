@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -306,14 +307,15 @@ def test_float32_comes_back(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("layout", ["fortran", "strided", "read-only", "big-endian", "lists"])
 def test_layouts_give_the_same_bits(rng: np.random.Generator, layout: str) -> None:
     arrays = problem(rng, 5, 4)
-    change = {
+    layouts: dict[str, Callable[[np.ndarray], Any]] = {
         "fortran": np.asfortranarray,
         "strided": lambda a: np.repeat(a, 2, axis=1)[:, ::2],
         "read-only": lambda a: np.frombuffer(a.tobytes()).reshape(a.shape),
         "big-endian": lambda a: a.astype(">f8"),
         "lists": lambda a: a.tolist(),
-    }[layout]
-    p, other = combine_gaussians(*arrays), combine_gaussians(*map(change, arrays))
+    }
+    W, means, variances = map(layouts[layout], arrays)
+    p, other = combine_gaussians(*arrays), combine_gaussians(W, means, variances)
     assert_array_equal(other.mean, p.mean)
     assert_array_equal(other.quantile(0.2), p.quantile(0.2))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.testing import assert_array_equal
@@ -22,7 +23,13 @@ def test_predictions_come_back(tmp_path: Path) -> None:
     (tmp_path / "out.csv").write_text("".join(lines))
     table = read_table(tmp_path / "out.csv")
     assert table.names == ("a", "b, quoted", "y", "mean", "sd", "q05", "q25", "q50", "q75", "q95")
-    columns = [X.numbers, [[7.0], [8.0]], p.mean[:, None], [[2.0], [1.0]], p.quantile([0.05, 0.25, 0.5, 0.75, 0.95]).T]
+    columns: list[Any] = [
+        X.numbers,
+        [[7.0], [8.0]],
+        p.mean[:, None],
+        [[2.0], [1.0]],
+        p.quantile([0.05, 0.25, 0.5, 0.75, 0.95]).T,
+    ]
     assert_array_equal(table.values, np.hstack(columns))  # written to the last bit
     assert next(prediction_lines(X, ("a", "b"), p, EVERY)) == "a,b,mean,sd,q05,q25,q50,q75,q95\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_components_are_added_to_a_smaller_mode(rng: np.random.Generator) -> Non
     np.testing.assert_allclose(h.weights[1:] / left, g.weights, rtol=1e-12)
     np.testing.assert_allclose(h.means[1:], g.means, rtol=1e-12)
     np.testing.assert_allclose(h.scales[1:], g.scales, rtol=1e-12)
-    np.testing.assert_allclose(h.noise_variances, g.noise_variances, rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(h.noise_variances), np.asarray(g.noise_variances), rtol=1e-12)
     # a move of the mode's coordinates by its factor moves those of the larger mixture by its own
     step = rng.normal(size=latent_map.dimension(3))
     added = [0, 2, 5]  # stick, mean and scale of the added component
@@ -158,7 +159,12 @@ def test_a_draw_above_the_modes_is_climbed_from(target: CountedPosterior) -> Non
 
 def test_modes_get_their_share_only_where_the_prior_misses() -> None:
     """A flat likelihood is sampled from the prior, at one likelihood a draw."""
-    run = {"prior": Prior.paper(X, 2, noise_variance=100.0), "budget": 200, "standardise": False, "seed": 0}
+    run: dict[str, Any] = {
+        "prior": Prior.paper(X, 2, noise_variance=100.0),
+        "budget": 200,
+        "standardise": False,
+        "seed": 0,
+    }
     history = marginalise(X, Y, device="cpu", **run).history
     assert history[-1].evaluations == history[-1].cost == 200
     sharp = marginalise(X, Y, device="cpu", **{**run, "prior": PRIOR}).history

@@ -92,9 +92,9 @@ def test_bytes_of_any_number(kernels: Any, emulated: Any, n: int) -> None:
     for k, end in ends.items():
         with pytest.raises(emulate.LaunchError, match=f"a write .*{end} argument 0, an array of {n} bytes"):
             kernel((1,), (1,), (x, out, np.int64(k), np.int32(1)))
-    end = n if emulated.state.options.order == 0 else -1
-    with pytest.raises(emulate.LaunchError, match=f"a read by thread 0 {ends[end]} argument 0"):
-        kernel((1,), (1,), (x, out, np.int64(end), np.int32(0)))
+    first = n if emulated.state.options.order == 0 else -1
+    with pytest.raises(emulate.LaunchError, match=f"a read by thread 0 {ends[first]} argument 0"):
+        kernel((1,), (1,), (x, out, np.int64(first), np.int32(0)))
     assert (x.get()[1:-1] == 1).all()
 
 

@@ -124,7 +124,7 @@ def test_a_time_budget_holds_where_likelihoods_are_slow(monkeypatch: pytest.Monk
     from maskerade_fast import problem
     from maskerade_fast.counted_posterior import GRADIENT_COST
 
-    likelihood = problem.log_likelihood
+    likelihood = mf.log_likelihood
 
     def slow(g: mf.GMMBatch, *args: Any, **options: Any) -> Any:
         time.sleep(0.12 * len(g) * (GRADIENT_COST if options.get("grad") else 1))

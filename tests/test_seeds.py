@@ -82,11 +82,16 @@ def test_the_search_for_modes_draws_by_its_callers_generator(monkeypatch: pytest
     from maskerade_fast.counted_posterior import CountedPosterior
     from maskerade_fast.data import RegressionData
     from maskerade_fast.problem import Problem
+    from maskerade_fast.starts import grown_start
 
     target = CountedPosterior(Problem.of(RegressionData(X, Y, "none"), mf.Prior.from_data(X, max_components=2)))
     grown: list[Any] = []
-    add = modes.grown_start
-    monkeypatch.setattr(modes, "grown_start", lambda *args: (grown.append(args[2]), add(*args))[1])
+
+    def noted(*args: Any) -> Any:
+        grown.append(args[2])
+        return grown_start(*args)
+
+    monkeypatch.setattr(modes, "grown_start", noted)
     rng = np.random.default_rng(5)
     assert modes.find_modes(target, [], 400, rng)
     assert grown == [rng]

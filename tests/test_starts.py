@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from maskerade_fast.starts import growing_cost, grown_start, missing_sine, spect
 X = np.linspace(0.0, 1.0, 60)
 
 
-def target_of(y: np.ndarray, trend: str = "none", x: np.ndarray = X, **options: float) -> CountedPosterior:
+def target_of(y: np.ndarray, trend: str = "none", x: np.ndarray = X, **options: Any) -> CountedPosterior:
     return CountedPosterior(Problem.of(RegressionData(x, y, trend), mf.Prior.from_data(x, max_components=3, **options)))
 
 
@@ -62,7 +64,7 @@ def test_no_sine_is_missing_where_the_kernel_explains_all() -> None:
 def test_a_kernel_grows_by_the_sine(fixed_mass: bool) -> None:
     """Costs what it says, keeps a fixed mass, and starts far above the best without the sine, for its likelihood."""
     y = np.sin(2.0 * X) + 0.2 * np.sin(2.0 * np.pi * 13.0 * X + 0.4)
-    options = {"mass": 1.0} if fixed_mass else {}
+    options: dict[str, Any] = {"mass": 1.0} if fixed_mass else {}
     target = target_of(y, **options)
     g = smooth_kernel()
     (summit,) = summits_at(target.latent_map.inverse(g), target.values(g))

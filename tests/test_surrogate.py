@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import oracle
@@ -51,7 +52,7 @@ def close(actual: np.ndarray, expected: np.ndarray, rtol: float = 1e-10) -> None
 def test_golden(case):
     s = golden_surrogate(case)
     assert s.log_offset == case["log_offset"]
-    close(s.epsilon, np.array(case["epsilon"]))
+    close(np.array(s.epsilon), np.array(case["epsilon"]))
     close(s.z, np.array(case["z"]))
     close(s.factor @ s.factor.T, np.array(case["kernel"]))
     candidates = batch(case["candidates"])
@@ -193,10 +194,11 @@ def test_bad_hyperparameters_raise(rng):
         ("jitter", -1.0),
         ("epsilon_factor", 1.0),
     ):
+        bad: Any = {name: value}
         with pytest.raises(ValueError, match=name):
-            Surrogate.fit(g, [0.0, 1.0], **{name: value})
+            Surrogate.fit(g, [0.0, 1.0], **bad)
     with pytest.raises(TypeError, match="epsilon_factor"):
-        Surrogate.fit(g, [0.0, 1.0], epsilon_factor="small")
+        Surrogate.fit(g, [0.0, 1.0], epsilon_factor="small")  # type: ignore[arg-type]
 
 
 def test_warp_inverts(rng):

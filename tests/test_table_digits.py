@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
@@ -91,8 +92,8 @@ def test_too_many_digits_are_refused_by_row(tmp_path: Path) -> None:
 STAMPS = [1_700_000_000_000_000_000 + 300 * i for i in range(9)]
 
 
-def column(cells: object) -> str:
-    return "t,y\n" + "".join(f"{cell},{k}\n" for k, cell in enumerate(cells))  # type: ignore[arg-type]
+def column(cells: Iterable[object]) -> str:
+    return "t,y\n" + "".join(f"{cell},{k}\n" for k, cell in enumerate(cells))
 
 
 @pytest.mark.parametrize(

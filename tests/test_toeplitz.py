@@ -103,7 +103,8 @@ def test_trend(backend: str, rng: np.random.Generator, n_points: int, count: int
     g, noise = waves(rng, [3, 1]), np.array([0.1, 0.02])
     X, X_new = np.arange(n_points) * 0.5, rng.uniform(-1, n_points, 5)
     y, V, V_new = rng.normal(size=n_points) + 5.0 - X, trend(X, rng, count), trend(X_new, rng, count)
-    mixtures, structure = oracle.mixtures_of(g), {"structure": "toeplitz"}
+    mixtures = oracle.mixtures_of(g)
+    structure: dict[str, Any] = {"structure": "toeplitz"}
     result = log_likelihood(g, X, y, noise, basis=V, grad=True, **structure)
     assert result.info.tolist() == [0, 0]
     np.testing.assert_allclose(result.value, oracle.log_likelihood(mixtures, X, y, noise, basis=V), rtol=1e-10)
@@ -138,7 +139,8 @@ def test_order_of_the_grid_with_a_trend(backend: str, rng: np.random.Generator) 
 
 
 def test_an_empty_basis_is_none(backend: str, rng: np.random.Generator) -> None:
-    g, X, y, options = waves(rng, [2]), np.arange(20.0), rng.normal(size=20), {"structure": "toeplitz"}
+    g, X, y = waves(rng, [2]), np.arange(20.0), rng.normal(size=20)
+    options: dict[str, Any] = {"structure": "toeplitz"}
     empty = log_likelihood(g, X, y, 0.1, basis=np.empty((20, 0)), grad=True, **options)
     assert_same(empty, log_likelihood(g, X, y, 0.1, grad=True, **options))
     found = predict_gp(g, X, y, 0.1, [0.5], basis=np.empty((20, 0)), basis_new=np.empty((1, 0)), **options)
@@ -186,13 +188,14 @@ def test_every_order_of_threads(emulated: Any, rng: np.random.Generator, n_point
     g = waves(rng, [2, 1])
     batch = (g.offsets, g.weights, g.means, g.scales)
     X, y, noise = np.arange(n_points)[:, None] * 1.0, rng.normal(size=n_points), np.array([[0.1], [0.2]])
-    options = {"jitter": 0.0, "max_bytes": None}
+    options: dict[str, Any] = {"jitter": 0.0, "max_bytes": None}
     for grad in (False, True):
         same_as_cpu("toeplitz_log_likelihood", *batch, X, y, noise, grad=grad, **options)
         V = trend(X, rng, 2)
         same_as_cpu("toeplitz_log_likelihood", *batch, X, y, noise, grad=grad, basis=V, **options)
     X_new = np.array([[0.5], [n_points + 1.0]])
-    for bases in ({}, {"basis": trend(X, rng, 2), "basis_new": trend(X_new, rng, 2)}):
+    both: list[dict[str, Any]] = [{}, {"basis": trend(X, rng, 2), "basis_new": trend(X_new, rng, 2)}]
+    for bases in both:
         same_as_cpu("toeplitz_predict_gp", *batch, X, y, noise, X_new, full=True, **bases, **options)
 
 
@@ -215,7 +218,7 @@ def test_dense(rng: np.random.Generator, n_points: int) -> None:
         np.testing.assert_allclose(fast.value, dense.value, rtol=1e-10)
         for name in PARTS:
             assert_close(getattr(fast.grad, name), getattr(dense.grad, name))
-        bases = {"basis": V, "basis_new": V_new}
+        bases: dict[str, Any] = {"basis": V, "basis_new": V_new}
         one_way, other = (predict_gp(g, X, y, noise, X_new, **bases, structure=s) for s in ("auto", "dense"))
         assert_close(one_way.mean, other.mean)
         assert_close(one_way.variance, other.variance)
@@ -291,7 +294,12 @@ def test_a_missing_row_is_dense(rng: np.random.Generator, monkeypatch: pytest.Mo
     taken = []
     cpu = importlib.import_module("maskerade_fast.backends.cpu")
     genuine = cpu.toeplitz_log_likelihood
-    monkeypatch.setattr(cpu, "toeplitz_log_likelihood", lambda *a, **k: taken.append(len(a[4])) or genuine(*a, **k))
+
+    def noted(*args: Any, **options: Any) -> Any:
+        taken.append(len(args[4]))
+        return genuine(*args, **options)
+
+    monkeypatch.setattr(cpu, "toeplitz_log_likelihood", noted)
     log_likelihood(g, X, y, 0.1)
     log_likelihood(g, X, y, 0.1, basis=np.ones((300, 1)))
     log_likelihood(g, X[: grid.AUTO_POINTS - 1], y[: grid.AUTO_POINTS - 1], 0.1)  # small: keeps its bits
@@ -303,7 +311,9 @@ def test_a_missing_row_is_dense(rng: np.random.Generator, monkeypatch: pytest.Mo
     assert taken == [300, 300]
 
 
-@pytest.mark.parametrize("function", [log_likelihood, lambda *a, **k: predict_gp(*a, [0.5], **k)])
+@pytest.mark.parametrize(
+    "function", [log_likelihood, lambda g, X, y, noise, **k: predict_gp(g, X, y, noise, [0.5], **k)]
+)
 def test_errors(function: Any) -> None:
     g, X, y = one([1.0], [0.3], [0.1]), np.arange(4.0), np.ones(4)
     with pytest.raises(ValueError, match="structure: 'banded', expected one of"):
@@ -344,7 +354,7 @@ def test_failed_mixture_is_data(backend: str, rng: np.random.Generator, with_tre
     np.testing.assert_allclose(repaired.value, dense.value, rtol=1e-6)
     if with_trend:
         options["basis_new"] = trend([0.5, 50.0], rng, 2)
-    prediction = predict_gp(batch, X, y, noise, [0.5, 50.0], covariance="full", **options)
+    prediction: Any = predict_gp(batch, X, y, noise, [0.5, 50.0], covariance="full", **options)
     assert prediction.info.tolist() == [0, 2, 0]
     assert np.isnan(prediction.mean[1]).all()
     assert np.isnan(prediction.covariance[1]).all()
@@ -385,9 +395,10 @@ def test_bits(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, with_tr
     """Neither threads nor memory nor company change a bit."""
     toeplitz = importlib.import_module("maskerade_fast.backends.cpu.toeplitz")
     g, X, y = waves(rng, [3, 1, 2, 5, 1, 1, 4]), np.arange(150.0), rng.normal(size=150)
-    X_new, options = rng.uniform(0, 200, 300), {"structure": "toeplitz"}
+    X_new = rng.uniform(0, 200, 300)
+    options: dict[str, Any] = {"structure": "toeplitz"}
     V = trend(X, rng, 2) if with_trend else None
-    bases = {"basis": V, "basis_new": trend(X_new, rng, 2)} if with_trend else {}
+    bases: dict[str, Any] = {"basis": V, "basis_new": trend(X_new, rng, 2)} if with_trend else {}
     results = []
     for threads, max_bytes in (
         (1, None),
@@ -418,9 +429,9 @@ def test_chunks_on_the_card(emulated: Any, rng: np.random.Generator) -> None:
     batch = (g.offsets, g.weights, g.means, g.scales)
     X, y, noise = cupy.arange(40.0)[:, None], cupy.asarray(rng.normal(size=40)), cupy.full((1, 1), 0.1)
     each = 8 * 40 * (11 + 2 * 3)
-    whole = gpu.toeplitz_log_likelihood(*batch, X, y, noise, jitter=0.0, grad=True, max_bytes=None)
+    whole: Any = gpu.toeplitz_log_likelihood(*batch, X, y, noise, jitter=0.0, grad=True, max_bytes=None)
     emulated.state.launches.clear()
-    parts = gpu.toeplitz_log_likelihood(*batch, X, y, noise, jitter=0.0, grad=True, max_bytes=each)
+    parts: Any = gpu.toeplitz_log_likelihood(*batch, X, y, noise, jitter=0.0, grad=True, max_bytes=each)
     assert emulated.state.launches.count("toeplitz_schur_f64") == 3
     for computed, expected in zip((*parts[:3], *parts[3]), (*whole[:3], *whole[3]), strict=True):
         np.testing.assert_array_equal(computed.get(), expected.get())
@@ -459,6 +470,8 @@ def test_float32(backend: str, rng: np.random.Generator) -> None:
     short = log_likelihood(single, X.astype(np.float32), y, 0.1, grad=True, structure="toeplitz")
     long = log_likelihood(double, X, y.astype(np.float64), 0.1, grad=True, structure="toeplitz")
     assert short.value.dtype == np.float32
+    assert short.grad is not None
+    assert long.grad is not None
     np.testing.assert_array_equal(short.value, long.value.astype(np.float32))
     np.testing.assert_array_equal(short.grad.means, long.grad.means.astype(np.float32))
 

@@ -206,9 +206,9 @@ def test_bits_of_the_gpu_depend_on_no_chunks(rng: np.random.Generator, emulated:
     g = ragged(rng, [2, 1, 3], 1).to("gpu")
     X, y, X_new = (cupy.asarray(a) for a in (rng.uniform(size=(20, 1)), rng.normal(size=20), rng.uniform(size=(40, 1))))
     V, V_new = (cupy.asarray(lines(cupy.asnumpy(a))) for a in (X, X_new))
-    whole = predict_gp(g, X, y, 0.1, X_new, basis=V, basis_new=V_new)
+    whole: Any = predict_gp(g, X, y, 0.1, X_new, basis=V, basis_new=V_new)
     for b in range(3):
-        alone = predict_gp(g[b : b + 1], X, y, 0.1, X_new[5:], basis=V, basis_new=V_new[5:])
+        alone: Any = predict_gp(g[b : b + 1], X, y, 0.1, X_new[5:], basis=V, basis_new=V_new[5:])
         assert_array_equal(alone.mean.get()[0], whole.mean.get()[b, 5:])
         assert_array_equal(alone.variance.get()[0], whole.variance.get()[b, 5:])
     with pytest.raises(MemoryError, match="max_bytes"):
