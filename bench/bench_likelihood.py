@@ -34,6 +34,7 @@ def checked_gradient(values: Any, g: Any, X: Any, y: Any) -> None:
     value, _, d_means, _ = values
     checked(value, g, X, y)
     ours = log_likelihood(g, X, y, NOISE, grad=True).grad
+    assert ours is not None
     np.testing.assert_allclose(d_means.reshape(ours.means.shape), ours.means, atol=1e-7 * abs(ours.means).max())
 
 
@@ -76,8 +77,9 @@ def test_gradient(benchmark: Any, n_points: int, n_mixtures: int, n: int, n_dims
     log_likelihood(g, X, y, NOISE, grad=True)
     result = benchmark.pedantic(log_likelihood, (g, X, y, NOISE), {"grad": True}, rounds=3)
     checked(result.value, g, X, y)
-    alone = log_likelihood(g[0], X, y, NOISE, grad=True)
-    np.testing.assert_array_equal(result.grad.means[:n], alone.grad.means)
+    alone = log_likelihood(g[0], X, y, NOISE, grad=True).grad
+    assert alone is not None
+    np.testing.assert_array_equal(result.grad.means[:n], alone.means)
 
 
 @pytest.mark.benchmark(group="log-likelihood with gradient")

@@ -50,7 +50,7 @@ def test_cholesky(benchmark: Any, n_points: int, n_mixtures: int) -> None:
     column = np.zeros(n_points)
     column[:2] = 2.0, 0.5
     matrices = [np.asfortranarray(scipy.linalg.toeplitz(column)) for _ in range(n_mixtures)]
-    copies = []
+    copies: list[Any] = []
 
     def copied() -> None:
         copies[:] = [m.copy(order="F") for m in matrices]

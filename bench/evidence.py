@@ -215,7 +215,7 @@ def main() -> None:
         chosen = [row for row in rows if not args.problems or row["problem"] in args.problems]
         print(table(chosen))
         return
-    from conftest import surroundings
+    from surroundings import surroundings
 
     mf.warm_up()
     for problem in problems(args.problems):

@@ -74,14 +74,14 @@ class Operation(NamedTuple):
 # ---- prices ----
 
 
-@numba.njit(nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(nogil=True)
 def roots(repeats: int, x: Any, out: Any) -> None:
     for k in range(repeats):
         for l in range(len(x)):
             out[l] += sqrt(x[l] + k)
 
 
-@numba.njit(nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(nogil=True)
 def exponentials(repeats: int, x: Any, out: Any) -> None:
     for _ in range(repeats):
         for l in range(len(x)):
@@ -372,7 +372,7 @@ def table(content: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    from conftest import surroundings
+    from surroundings import surroundings
 
     parser = argparse.ArgumentParser(description="Shares of the floors.")
     parser.add_argument("words", nargs="*", metavar="WORD")

@@ -96,9 +96,9 @@ def can_write(folder: Path) -> bool:
 
 
 def run(options: argparse.Namespace, start: float) -> int:
-    from conftest import commit
     from gpu import card, children
     from gpu.report import KIND, Report, resumable, say
+    from surroundings import commit
 
     described = card.describe()
     if options.dry_run:

@@ -23,12 +23,12 @@ NOISES = (1e-6, 1e-3, 1.0)
 
 
 def mixtures(N: int) -> dict[str, GMMBatch]:
-    parts = {
+    parts: dict[str, tuple[Any, Any, Any]] = {
         "smooth": ([1.0], [[0.0]], [[2.0 / N]]),
         "mixed": ([0.7, 0.2, 0.1], [[0.0], [5.3 / N], [0.2]], [[20.0 / N], [3.0 / N], [0.05]]),
         "rough": ([1.0], [[0.0]], [[0.2]]),
     }
-    return {name: GMMBatch.from_list([tuple(map(np.array, part))]) for name, part in parts.items()}
+    return {name: GMMBatch.from_list([part]) for name, part in parts.items()}
 
 
 def reference(g: GMMBatch, y: Any, noise: float) -> tuple[Any, Any]:

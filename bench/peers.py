@@ -121,7 +121,7 @@ def sklearn_likelihood(g: GMMBatch, X: Any, y: Any) -> Call:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import Kernel, StationaryKernelMixin
 
-    class SpectralMixture(StationaryKernelMixin, Kernel):  # type: ignore[misc]
+    class SpectralMixture(StationaryKernelMixin, Kernel):
         def __init__(self, weights: Any, means: Any, scales: Any) -> None:
             self.weights, self.means, self.scales = weights, means, scales
 

@@ -17,6 +17,7 @@ import argparse
 import itertools
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from paper.data import Absent, Split, last_tenth, load, random_tenth
@@ -31,8 +32,8 @@ def line(split: Split, components: int, budget: int, seed: int, trend: str, besi
     """Figures of one run, RMSE and joint log density of the wanted single kernels among them."""
     modelled = {"trend": trend} if trend else {}
     row = measured(split, "default", seed=seed, components=components, budget=budget, **modelled)
-    there = {"seed": seed, "components": components, "trend": trend or "linear"}
-    plain = {**there, "trend": "none", "sizes": [components], "steps": 200}
+    there: dict[str, Any] = {"seed": seed, "components": components, "trend": trend or "linear"}
+    plain: dict[str, Any] = {**there, "trend": "none", "sizes": [components], "steps": 200}
     for kind in beside:
         settings = plain if kind == "ml" else there
         prediction, row[kind], _ = best_kernel(split, **settings, likelihood_only=kind == "ml")

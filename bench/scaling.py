@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import problems
-from conftest import surroundings
+from surroundings import surroundings
 
 import maskerade_fast as mf
 
@@ -149,7 +149,7 @@ def timed(call: Callable[[], Any], limit: float) -> tuple[float, int]:
     first = time.perf_counter() - begin
     if first > limit / 4:
         return first, 1
-    times = []
+    times: list[float] = []
     while len(times) < 3 or (len(times) < 15 and sum(times) < limit / 4):
         begin = time.perf_counter()
         call()

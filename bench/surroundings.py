@@ -1,4 +1,4 @@
-"""What every timing carries with it, in `extra_info`: device, threads, dtype, versions and commit."""
+"""What a timing or a result carries with it: device, threads, versions and commit."""
 
 from __future__ import annotations
 
@@ -9,23 +9,6 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import pytest
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "peer(name): the same operation by another library, or the floor of it")
-
-
-@pytest.fixture(autouse=True)
-def extra_info(request: pytest.FixtureRequest) -> None:
-    """Fill `extra_info`; dtype is that of the parameter of this name, float64 where there is none."""
-    if "benchmark" in request.fixturenames:
-        parameters = getattr(getattr(request.node, "callspec", None), "params", {})
-        dtype = str(parameters.get("dtype", "float64"))
-        mark = request.node.get_closest_marker("peer")
-        who = mark.args[0] if mark else "ours"
-        request.getfixturevalue("benchmark").extra_info.update(surroundings(), dtype=dtype, who=who)
 
 
 @functools.cache

@@ -37,7 +37,8 @@ def reference(weights: Any, means: Any, scales: Any, y: Any, noise: float, basis
     ]
     functions = [[mp.mpf(float(value)) for value in row] for row in basis]
     lower: list[list[Any]] = [[mp.mpf(0)] * n for _ in range(n)]
-    half, whitened = mp.mpf(n) / 2 * mp.log(2 * mp.pi), []
+    half = mp.mpf(n) / 2 * mp.log(2 * mp.pi)
+    whitened: list[Any] = []
     for i in range(n):
         for j in range(i + 1):
             entry = kernel[i - j] + mp.fdot(functions[i], functions[j]) + (mp.mpf(noise) if i == j else 0)

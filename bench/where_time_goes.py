@@ -155,7 +155,7 @@ def shares(parts: dict[str, float]) -> str:
 
 
 def main() -> None:
-    from conftest import surroundings
+    from surroundings import surroundings
 
     parser = argparse.ArgumentParser(description="Where the time of one marginalise goes.")
     parser.add_argument("sets", nargs="*", default=["airline"], metavar="SET")

@@ -24,13 +24,10 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Import of a module of bench/, which is no package."""
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
     before = set(sys.modules)
-    conftest = sys.modules.pop("conftest", None)  # the benchmarks have one of their own
     yield importlib.import_module
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(ROOT / "bench")):
             del sys.modules[name]
-    if conftest is not None:
-        sys.modules["conftest"] = conftest
 
 
 def record(group: str, N: int, who: str, median: float) -> dict[str, Any]:

@@ -22,13 +22,11 @@ pytestmark = pytest.mark.skipif(not (ROOT / "bench").is_dir(), reason="benchmark
 def paper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     """Import of a module of bench/paper, a package of the folder bench, which is none."""
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    before, conftest = set(sys.modules), sys.modules.pop("conftest", None)  # the benchmarks have one of their own
+    before = set(sys.modules)
     yield lambda name: importlib.import_module(f"paper.{name}")
-    for name in set(sys.modules) - before | {"conftest"}:
-        if str(getattr(sys.modules.get(name), "__file__", "")).startswith(str(ROOT / "bench")):
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(ROOT / "bench")):
             del sys.modules[name]
-    if conftest is not None:
-        sys.modules["conftest"] = conftest
 
 
 def run_of(paper: Any, number: int, work: Any, cap: float = 60.0) -> Any:

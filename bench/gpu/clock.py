@@ -139,7 +139,8 @@ class Clock:
 
     @contextmanager
     def _watched(self) -> Iterator[list[tuple[str, Any, Any]]]:
-        launch = _loader.Kernel.__call__
+        kind: Any = _loader.Kernel
+        launch = kind.__call__
         seen: list[tuple[str, Any, Any]] = []
 
         def watched(kernel: Any, *args: Any, **kwargs: Any) -> None:
@@ -150,11 +151,11 @@ class Clock:
             end.record()
             seen.append((kernel.name, begin, end))
 
-        _loader.Kernel.__call__ = watched  # type: ignore[method-assign]
+        kind.__call__ = watched
         try:
             yield seen
         finally:
-            _loader.Kernel.__call__ = launch  # type: ignore[method-assign]
+            kind.__call__ = launch
 
     def _hold(self, seconds: float) -> None:
         """Keep the stream busy for about so long."""

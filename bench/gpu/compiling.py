@@ -138,9 +138,12 @@ def walks(dry: bool) -> list[Walk]:
     def nothing() -> None:
         return None
 
+    def walked(part: Callable[..., Any], _: Any) -> Any:
+        return part(gpu, lambda *arrays: None)
+
     found = [Walk("clock", -1, nothing, lambda _: Clock(None, dry=dry))]
     for name, part in driver.WALKS.items():
-        found.append(Walk(f"smoke: {name}", -1, nothing, lambda _, part=part: part(gpu, lambda *arrays: None)))
+        found.append(Walk(f"smoke: {name}", -1, nothing, functools.partial(walked, part)))
     for case in rows.all_cases(dry):
         found.append(Walk(case.name, -1, functools.partial(case.make, **case.sizes), rows.call_once))
     for number, variant in enumerate(every_variant(dry)):
@@ -222,12 +225,13 @@ def noted(variant: int, found: list[Instance]) -> Iterator[None]:
 
         return made
 
-    before = (_loader._kernel, cupy.empty, cupy.empty_like)
-    _loader._kernel, cupy.empty, cupy.empty_like = note, filled(cupy.empty), filled(cupy.empty_like)
+    loader: Any = _loader
+    before = (loader._kernel, cupy.empty, cupy.empty_like)
+    loader._kernel, cupy.empty, cupy.empty_like = note, filled(cupy.empty), filled(cupy.empty_like)
     try:
         yield
     finally:
-        _loader._kernel, cupy.empty, cupy.empty_like = before
+        loader._kernel, cupy.empty, cupy.empty_like = before
 
 
 def compile_instances(instances: list[Instance], dry: bool) -> tuple[list[Instance], float, str]:

@@ -27,12 +27,14 @@ def install() -> Any:
     sys.path.insert(0, str(ROOT / "tests" / "emulator"))
     import fake_cupy
 
+    device: Any = fake_cupy.Device
+    module: Any = fake_cupy.RawModule
     fake_cupy.reset()
     fake_cupy.state.devices[0].shared_bytes = SHARED_BYTES
-    own = fake_cupy.Device.attributes.fget
-    fake_cupy.Device.attributes = property(lambda device: own(device) | NO_RATES)
+    own = device.attributes.fget
+    device.attributes = property(lambda device: own(device) | NO_RATES)
     fake_cupy.cupy.ElementwiseKernel = ElementwiseKernel
-    compiled = fake_cupy.RawModule.get_function
+    compiled = module.get_function
 
     def get_function(module: Any, name: str) -> Any:
         if folder := os.environ.get("CUPY_CACHE_DIR"):
@@ -40,7 +42,7 @@ def install() -> Any:
             Path(folder, f"{key}.cubin").touch()
         return compiled(module, name)
 
-    fake_cupy.RawModule.get_function = get_function
+    module.get_function = get_function
     sys.modules.update(fake_cupy.modules)
     return fake_cupy
 

@@ -222,15 +222,15 @@ def mixed_row(B: int, n: int, D: int) -> Row:
 
 def distance_gradient_row(B: int, n: int, D: int) -> Row:
     problem = problems.pairs(B, B, n, D)
-    atoms = [prepare_atoms(*problem.flat(side)) for side in (0, 1)]
+    a, b = (prepare_atoms(*problem.flat(side)) for side in (0, 1))
     cotangent = cupy.asarray(np.random.default_rng(4).normal(size=(B, B)))
     error = functools.partial(reference.distance_gradient_error, problem, cotangent)
-    return Row(lambda: pairwise_distance_vjp(*atoms, cotangent), {}, error, 1e-9, None)
+    return Row(lambda: pairwise_distance_vjp(a, b, cotangent), {}, error, 1e-9, None)
 
 
 def product_row(B: int, n: int, D: int) -> Row:
     problem = problems.pairs(B, B, n, D)
-    atoms = [prepare_atoms(*problem.flat(side)) for side in (0, 1)]
+    a, b = (prepare_atoms(*problem.flat(side)) for side in (0, 1))
     vectors = cupy.asarray(np.random.default_rng(5).normal(size=(B, 1)))
     settings: dict[str, Any] = {"outputscale": 1.0, "lengthscale": 1.0}
 
@@ -249,7 +249,7 @@ def product_row(B: int, n: int, D: int) -> Row:
         return reference.relative(cupy.asnumpy(got[some])[:, 0], expected, float(largest.max()))
 
     work = pairs_work((B * n) ** 2, D, 0)
-    return Row(lambda: hyperkernel_matvec(*atoms, vectors, **settings), {}, error, 1e-12, work)
+    return Row(lambda: hyperkernel_matvec(a, b, vectors, **settings), {}, error, 1e-12, work)
 
 
 def gram_work(N: int, B: int, Q: int) -> float:
@@ -295,7 +295,7 @@ def likelihood_row(N: int, B: int, Q: int) -> Row:
 def toeplitz_row(N: int, B: int, Q: int) -> Row:
     """On a regular grid, against others that make and factor the whole matrix; no floor is known."""
     problem = problems.regression(N, B, Q, regular=True)
-    options = {"jitter": 0.0, "grad": False, "max_bytes": None}
+    options: dict[str, Any] = {"jitter": 0.0, "grad": False, "max_bytes": None}
     call = functools.partial(toeplitz_log_likelihood, *problem.door_arguments(), **options)
     terms = likelihood_terms(problem, 1)
 

@@ -156,9 +156,9 @@ def table(*sides: dict[Key, Facts]) -> str:
         rows[source, entry, *merged(cells)].append(variant)
         total[source, entry] += 1
     lines = ["| kernel | variant | " + " | ".join(COLUMNS) + " |", "| --- " * (len(COLUMNS) + 2) + "|"]
-    for (source, entry, *cells), variants in rows.items():
+    for (source, entry, *texts), variants in rows.items():
         shown = in_common(variants, total[source, entry])
-        lines.append(f"| {source} `{entry}` | {shown} | " + " | ".join(cells) + " |")
+        lines.append(f"| {source} `{entry}` | {shown} | " + " | ".join(texts) + " |")
     return "\n".join(lines)
 
 

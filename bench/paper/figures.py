@@ -38,7 +38,7 @@ _METHODS = {  # of forecasts: colour and stroke
     "SARIMAX": ("#d55e00", ":"),
 }
 _MODE_NAMES = {"paper": "the paper's recipe", "default": "the default"}
-_SETTINGS: dict[str, dict[str, int]] = {"paper": {"budget": 300, "nodes": 1024}, "default": {"budget": 2500}}
+_SETTINGS: dict[str, dict[str, Any]] = {"paper": {"budget": 300, "nodes": 1024}, "default": {"budget": 2500}}
 
 
 def draw(names: list[str], folder: Path | None, out: Path | None) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conftest import surroundings
+from surroundings import surroundings
 
 from .data import ROOT, Absent
 

@@ -122,14 +122,14 @@ def best_kernel(
     units = Standardiser.from_data(data)
     scaled = units.to_unit(data)
     target = CountedPosterior(Problem.of(scaled, mf.Prior.from_data(split.X, max_components=components)))
-    rng, effort = np.random.default_rng(seed), {"starts": starts, "steps": steps, "sizes": sizes}
-    found = map_kernel(target, rng, **effort, likelihood_only=likelihood_only)
+    rng = np.random.default_rng(seed)
+    found = map_kernel(target, rng, starts=starts, steps=steps, sizes=sizes, likelihood_only=likelihood_only)
     best = found.mixtures[int(np.argmax(found.weights))]  # type: ignore[index]
     points = units.X_to_unit(split.X_new)
-    bases = {"basis": scaled.basis, "basis_new": scaled.basis_at(points)}
+    bases: dict[str, Any] = {"basis": scaled.basis, "basis_new": scaled.basis_at(points)}
     many = len(split.y_new) > _JOINT_ROWS
     kind = "diagonal" if many else "full"
-    gp = mf.predict_gp(best, scaled.X, scaled.y, None, points, covariance=kind, observed=True, **bases)
+    gp: Any = mf.predict_gp(best, scaled.X, scaled.y, None, points, covariance=kind, observed=True, **bases)
     variance = gp.variance[0] if many else np.diagonal(gp.covariance[0])
     scale = split.y_scale
     joint = np.nan

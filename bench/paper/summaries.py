@@ -6,6 +6,7 @@ counts as a run without figures, and is named.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 
@@ -163,9 +164,9 @@ def beside_published(table: str, groups: Grouped) -> list[str]:
         squares = lambda rows: figures(rows, "standard_rmse") ** 2  # noqa: E731
         lines = compared(groups, published.BANK, "mean squared error, standardised", squares)
     elif table == "solar":
-        known = {"solar_lean2000": published.SOLAR["MASKERADE"]}
+        lean = {"solar_lean2000": published.SOLAR["MASKERADE"]}
         for figure, text in (("rmse", "RMSE, W/m²"), ("standard_rmse", "RMSE over the sd")):
-            lines += compared(groups, known, text, lambda rows, figure=figure: figures(rows, figure))
+            lines += compared(groups, lean, text, functools.partial(figures, name=figure))
         lines.append(f"\nThe paper has {published.SOLAR['VSSGP']} for VSSGP.")
     return lines
 
