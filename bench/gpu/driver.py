@@ -107,6 +107,7 @@ def distances(gpu: Any, finite: Finite) -> None:
     pairs = problems.pairs(40, 20, 5, 1)
     a, b = (gpu.prepare_atoms(*pairs.flat(side)) for side in (0, 1))
     E = gpu.pairwise_distance(a, b)
+    finite(gpu.pairwise_distance(a, b, precision="mixed"))
     finite(E, gpu.pairwise_distance(a), *gpu.pairwise_distance_vjp(a, b, E))
     settings = {"outputscale": 1.0, "lengthscale": 1.0}
     finite(gpu.hyperkernel(a, b, **settings), gpu.covariance_from_distance(E, **settings))

@@ -10,7 +10,7 @@ from . import compare, driver, mixtures
 
 
 def both(sizes_a: list[int], sizes_b: list[int], n_dims: int, **options: Any) -> None:
-    """Every door of the two modules, on both backends."""
+    """Every operation of the two modules, on both backends."""
     import cupy
 
     from maskerade_fast.backends import cpu, gpu
