@@ -36,10 +36,12 @@ import scipy.linalg
 
 import maskerade_fast as mf
 from maskerade_fast.acquisition import propose
-from maskerade_fast.backends.cpu._covariance import Workspace, prepare_mixture
+from maskerade_fast.backends.cpu._covariance import Workspace
+from maskerade_fast.backends.cpu._covariance_loops import prepare_mixture
+from maskerade_fast.backends.cpu._gram_loops import gram_rows
 from maskerade_fast.backends.cpu._math import exp_neg
 from maskerade_fast.backends.cpu._parallel import parallel_for, single_threaded_blas
-from maskerade_fast.backends.cpu.gram import gram_rows, points_by_axis
+from maskerade_fast.backends.cpu._points import points_by_axis
 from maskerade_fast.gp import predict_gp
 from maskerade_fast.gram import gram
 from maskerade_fast.hyperkernel import hyperkernel_matvec

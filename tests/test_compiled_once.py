@@ -82,7 +82,7 @@ LAYOUTS: dict[str, Callable[[Array], Any]] = {
 def plain() -> dict[str, int]:
     operations(LAYOUTS["plain"])
     found = signatures()
-    assert found["maskerade_fast.backends.cpu.gram._gram_items"] == 1
+    assert found["maskerade_fast.backends.cpu._gram_loops.gram_items"] == 1
     return found
 
 

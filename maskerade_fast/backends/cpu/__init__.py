@@ -5,10 +5,11 @@ from pathlib import Path
 from numba import config
 
 from . import _cache
+from ._gram_loops import gram_rows
 from .cholesky import cholesky
 from .distances import pairwise_distance, pairwise_distance_vjp, prepare_atoms
 from .gp import predict_gp
-from .gram import gram, gram_rows
+from .gram import gram
 from .hyperkernel import covariance_from_distance, hyperkernel, hyperkernel_matvec
 from .likelihood import log_likelihood
 from .prediction import joint_pair_moments, pair_cdf, pair_draws, pair_log_density, pair_moments, pair_quantiles

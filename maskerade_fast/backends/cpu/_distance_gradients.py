@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from ..._checks import Array
-from ._distance_kernels import WINDOW, norm, squares
+from ._distance_loops import WINDOW, norm, squares
 from ._math import exp_neg, fma, unsigned
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ._gram_loops import LANES, TILE, envelope_argument, load_tile
 from ._lapack import solve_rows
 from ._math import dot, exp_neg, fma, sum_of
-from .gram import LANES, TILE, envelope_argument, load_tile
 
 Array = NDArray[Any]
 

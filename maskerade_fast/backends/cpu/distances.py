@@ -25,7 +25,7 @@ import numpy as np
 from ..._checks import Array
 from ..._memory import require_room
 from ._distance_gradients import add_gradients
-from ._distance_kernels import ROWS, WINDOW, fill_lanes, fill_pairs, fill_self_terms
+from ._distance_loops import ROWS, WINDOW, fill_lanes, fill_pairs, fill_self_terms
 from ._native import native
 from ._parallel import parallel_for
 

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from .._lags import lags_of
 from ._batch import Likelihoods, Predictions, Workers
+from ._gp_loops import POINTS
 from ._lapack import addresses
 from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
-from ._toeplitz_kernels import PANEL, fill_likelihoods, fill_prediction_blocks, finish_prediction
+from ._points import basis_by_function, points_by_axis
+from ._toeplitz_loops import PANEL, fill_likelihoods, fill_prediction_blocks, finish_prediction
 from ._trend import targets_and_basis
-from .gp import POINTS
-from .gram import basis_by_function, points_by_axis
 
 __all__ = ["toeplitz_log_likelihood", "toeplitz_predict_gp"]
 

@@ -9,13 +9,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ._cholesky_loops import RETRIES, shift_of
+from ._gp_loops import POINTS, finish_covariance
+from ._gram_loops import fill_rates, fill_tables, gram_rows, noise_at, total_weight
 from ._lapack import solve_panel, subtract_panel_product
 from ._math import dot, exp_neg, fma
 from ._schur import STEPS, advance, diagonal_sums, schur, start_schur
 from ._trend import combine, take_out, trend_left
-from .cholesky import RETRIES, shift_of
-from .gp import POINTS, finish_covariance
-from .gram import fill_rates, fill_tables, gram_rows, noise_at, total_weight
 
 Array = NDArray[Any]
 
@@ -244,7 +244,7 @@ def fill_prediction_blocks(
         for r in range(width):
             mean[b, begin + r] = dot(rows[r], white[0], n_points)
             rest = k0 - dot(rows[r], rows[r], n_points)
-            if rest < 0.0:  # 0 where rounding explains it, else NaN, as `gp.latent_variance`
+            if rest < 0.0:  # 0 where rounding explains it, else NaN, as `_gp_loops.latent_variance`
                 again = np.ascontiguousarray(new_tables[:, :, r : r + 1])
                 cross = panel[:1]
                 gram_rows(
