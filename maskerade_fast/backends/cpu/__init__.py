@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from numba import config
-
-from . import _cache
-from ._gram_loops import gram_rows
+from ._cache import discard_stale
+from ._jit import cache_folder
 from .cholesky import cholesky
 from .distances import pairwise_distance, pairwise_distance_vjp, prepare_atoms
 from .gp import predict_gp
@@ -36,6 +34,6 @@ __all__ = [
     "toeplitz_predict_gp",
 ]
 
-# Kernels are compiled, or read from the disk cache, at their first call: until now nothing was.
-if not config.DISABLE_JIT:  # with NUMBA_DISABLE_JIT=1 the loops are plain functions
-    _cache.discard_stale(Path(gram_rows.stats.cache_path), Path(__file__).parent)
+# Loops are compiled, or read from the disk cache, at their first call: until now nothing was.
+if (folder := cache_folder()) is not None:
+    discard_stale(folder, Path(__file__).parent)

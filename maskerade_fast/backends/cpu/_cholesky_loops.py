@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba import njit
 from numpy.typing import NDArray
 
+from ._jit import loop
 from ._lapack import potrf, solve_rows, subtract_product, subtract_squares
 
 Array = NDArray[Any]
@@ -17,7 +17,7 @@ RETRIES = 3  # diagonal shifts tried: 1e-4, 1e-2 and 1 times the largest allowed
 _EPS = 2.220446049250313e-16
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@loop
 def factor_matrices(
     start: int, stop: int, blas: Array, matrices: Array, jitter: float, out: Array, info: Array, shift: Array
 ) -> None:
@@ -45,7 +45,7 @@ def factor_matrices(
                     out[b, i, j] = math.nan
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@loop
 def first_bad_pivot(factor: Array, largest: float, lapack_info: int) -> int:
     """First k whose pivot is at most N eps `largest`, or not finite; else `lapack_info`, 0 for success."""
     n = factor.shape[0]
@@ -57,7 +57,7 @@ def first_bad_pivot(factor: Array, largest: float, lapack_info: int) -> int:
     return lapack_info
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@loop
 def shift_of(attempt: int, jitter: float, mean_diagonal: float) -> float:
     """Diagonal shift of attempt 0, 1, 2, 3: none, then 1e-4, 1e-2 and 1 times the largest allowed."""
     if attempt == 0:
@@ -65,7 +65,7 @@ def shift_of(attempt: int, jitter: float, mean_diagonal: float) -> float:
     return jitter * mean_diagonal * (1e-4 if attempt == 1 else 1e-2 if attempt == 2 else 1.0)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@loop
 def update_tile(row: int, column: int, blas: Array, matrix: Array) -> int:
     """Subtract from tile (row, column) what the columns before it explain; factor a diagonal tile."""
     n = matrix.shape[0]
@@ -79,10 +79,10 @@ def update_tile(row: int, column: int, blas: Array, matrix: Array) -> int:
         return 0
     if j > 0:
         subtract_squares(blas, width, j, matrix[j:].ctypes.data, n, out, n)
-    return potrf(blas, width, out, n)  # type: ignore[no-any-return]
+    return potrf(blas, width, out, n)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@loop
 def solve_tile(row: int, column: int, blas: Array, matrix: Array) -> None:
     """Tile (row, column) of the factor from its updated entries and the factored diagonal tile."""
     n = matrix.shape[0]

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from ._arguments import GramEntries, Problem, Workspace
 from ._cholesky_loops import RETRIES, first_bad_pivot, shift_of
 from ._covariance_loops import diagonal_of, factor_once, prepare_mixture, set_diagonal
 from ._gram_loops import ROWS, SPLIT_SIZE, gram_rows
@@ -25,46 +25,19 @@ Array = NDArray[Any]
 TILED_SIZE = 2048  # points from which one factorisation is shared among threads
 
 
-class Workspace:
-    """Buffers of one worker: the matrix, the tables of the mixture in hand, and one vector."""
-
-    def __init__(self, n_max: int, n_points: int, n_dims: int, n_phases: int) -> None:
-        self.matrix = np.empty((n_points, n_points))
-        self.rates = np.empty((n_max, n_dims))
-        self.cosines = np.empty((n_max * n_phases, n_points))
-        self.sines = np.empty((n_max * n_phases, n_points))
-        self.vector = np.empty(n_points)
-
-    @staticmethod
-    def bytes(n_max: int, n_points: int, n_dims: int, n_phases: int, rows: int) -> int:
-        """Size, with `rows` further rows of a matrix for what the caller has in work."""
-        return 8 * n_points * (n_points + 2 * n_max * n_phases + 1 + rows) + 8 * n_max * n_dims
-
-
 def share_matrices(n_mixtures: int, n_points: int, threads: int) -> bool:
     """Whether the threads work together on one matrix after another, rather than each on its own."""
     return n_points >= TILED_SIZE or (n_mixtures < threads and n_points >= SPLIT_SIZE)
 
 
-def factor_shared(
-    b: int,
-    blas: Array,
-    mixtures: tuple[Array, Array, Array, Array],
-    points: tuple[Array, Array, Array],
-    noise: Array,
-    jitter: float,
-    n_phases: int,
-    basis: Array,
-    work: Workspace,
-    threads: int,
-) -> tuple[int, float]:
+def factor_shared(b: int, problem: Problem, work: Workspace, entries: GramEntries, threads: int) -> tuple[int, float]:
     """Prepare and factor one mixture with all threads; the bits of `factor_mixture` below `TILED_SIZE`."""
-    offsets, weights, means, scales = mixtures
-    x = points[0]
+    mixtures, points, _, noise, basis, jitter, n_phases = problem
+    offsets, weights, x = mixtures.offsets, mixtures.weights, points.x
     n_points = x.shape[1]
     tables = (work.cosines, work.sines)
     first, n = int(offsets[b]), int(offsets[b + 1] - offsets[b])
-    prepare_mixture(b, offsets, means, scales, *points[1:], n_phases, work.rates, *tables)
+    prepare_mixture(b, mixtures, points, n_phases, work, entries)
     k0, mean_diagonal = diagonal_of(b, offsets, weights, noise, n_points)
 
     def rows(start: int, stop: int) -> None:
@@ -76,10 +49,10 @@ def factor_shared(
         shift = shift_of(attempt, jitter, mean_diagonal)
         parallel_for(rows, n_points, ROWS, threads=threads)
         if n_points < TILED_SIZE:
-            info = factor_once(b, k0, shift, noise, blas, work.matrix)
+            info = factor_once(b, k0, shift, noise, entries.blas, work.matrix)
         else:
             largest = set_diagonal(b, k0, shift, noise, work.matrix)
-            info = first_bad_pivot(work.matrix, largest, tiled_potrf(blas, work.matrix, threads))
+            info = first_bad_pivot(work.matrix, largest, tiled_potrf(entries.blas, work.matrix, threads))
         if info == 0 or jitter == 0.0:
             break
     return info, shift if info == 0 else 0.0

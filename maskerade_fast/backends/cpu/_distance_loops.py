@@ -10,26 +10,46 @@ not one a coordinate, and none for indices below 0, which is a tenth of the time
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ..._checks import Array
+from ._distance_tiles import WINDOW, call_tile
+from ._jit import inlined, inner, loop, summing
 from ._math import clamped, exp_neg, fma, lanes, sqrt, unsigned
 
-WINDOW = 256  # long enough to hide the start of a loop; one level of D = 5 takes 22 kB of the 32 kB of L1
 ROWS = 64  # mixtures of a in a tile of pairs, of 135 kB in the 512 kB of L2
 LEADING = WINDOW + 8  # row length of a tile: no power of two, or its columns would share cache sets
 VECTOR = 4  # levels are padded to this many lanes, so that the vectorised loops leave no remainder
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def fill_lanes(
-    offsets: Array, weights: Array, points: Array, data: Array, atoms: Array, widths: Array, starts: Array,
-    lane: Array, data_b: Array,
-) -> None:  # fmt: skip
+class Side(NamedTuple):
+    """The left-hand side."""
+
+    offsets: Array  # (B + 1,) int64
+    weights: Array  # (J,)
+    points: Array  # (J, P)
+    data: Array  # (B, 3 + F) self term, mass, moment, features
+    n_reflect: int
+    bandwidth: float
+
+
+class Lanes(NamedTuple):
+    """The right-hand side in the layout of `distances.py`; L levels in V windows."""
+
+    atoms: Array  # (L * (1 + P) * WINDOW,): weight, then point; padded with weight 0
+    widths: Array  # (L,) lanes in use, a multiple of VECTOR
+    starts: Array  # (V + 1,) levels of a window
+    lane: Array  # (V, WINDOW) of each mixture in its window
+    data: Array  # (V, 3 + F, WINDOW) `Side.data` by lane
+
+
+@loop
+def fill_lanes(side: Side, lanes_b: Lanes) -> None:
     """Fill the arrays of `Lanes`, which come as zeros, given `starts`."""
+    offsets, weights, points, data, _, _ = side
+    atoms, widths, starts, lane, data_b = lanes_b
     n_mixtures, n = len(offsets) - 1, points.shape[1]
     for window in range(len(lane)):
         begin, end = window * WINDOW, min((window + 1) * WINDOW, n_mixtures)
@@ -54,157 +74,7 @@ def fill_lanes(
                     atoms[q + (1 + p) * WINDOW] = points[offsets[b] + k, p]
 
 
-@njit(forceinline=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def squares(s: float, x: tuple[float, ...], sign: float, atoms: Array, q: Any, l: Any) -> float:
-    """s + the squares of x - sign q, where lane l of the first coordinate is ``atoms[q + l]``."""
-    for k in range(len(x)):
-        d = x[k] - sign * atoms[q + unsigned(k * WINDOW) + l]
-        s = fma(d, d, s)
-    return s
-
-
-@njit(forceinline=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _add_roots(
-    mean: tuple[float, ...], scale: tuple[float, ...], reflect: bool, w: float, atoms: Array, q: Any, width: Any,
-    r: int, totals: Array,
-) -> None:  # fmt: skip
-    """totals[r, l] += w w_l times a distance; with `reflect` the mean of those to the atom and to its mirror image."""
-    q_mean, q_scale = q + unsigned(WINDOW), q + unsigned(WINDOW * (1 + len(mean)))
-    if reflect:
-        for l in lanes(width):
-            s = squares(0.0, scale, 1.0, atoms, q_scale, l)
-            distances = sqrt(squares(s, mean, 1.0, atoms, q_mean, l)) + sqrt(squares(s, mean, -1.0, atoms, q_mean, l))
-            totals[r, l] = fma(0.5 * w * atoms[q + l], distances, totals[r, l])
-    else:
-        for l in lanes(width):  # two chains have half the latency of one
-            s = squares(0.0, mean, 1.0, atoms, q_mean, l) + squares(0.0, scale, 1.0, atoms, q_scale, l)
-            totals[r, l] = fma(w * atoms[q + l], sqrt(s), totals[r, l])
-
-
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _energy(
-    atoms: Array, widths: Array, first: int, last: int, offsets: Array, weights: Array, points: Array, base: int,
-    n_rows: int, reflect: bool, totals: Array,
-) -> None:  # fmt: skip
-    """totals[r, l] += w_i w_l ||p_i - p_l|| for all levels and components of the rows, D <= 5.
-
-    All coordinates stay in registers on the way to the root. With `reflect`, half the mass of each component is at
-    its mirror image; mirroring both ends of a distance changes nothing, so that two of the four distances remain.
-    """
-    n = points.shape[1]
-    for level in range(first, last):
-        width = unsigned(widths[level])
-        q = unsigned(level * (1 + n) * WINDOW)
-        for r in range(n_rows):
-            for i in range(offsets[base + r], offsets[base + r + 1]):
-                w, x0, x1 = weights[i], points[i, 0], points[i, 1]
-                if n == 2:
-                    _add_roots((x0,), (x1,), reflect, w, atoms, q, width, r, totals)
-                    continue
-                x2, x3 = points[i, 2], points[i, 3]
-                if n == 4:
-                    _add_roots((x0, x1), (x2, x3), reflect, w, atoms, q, width, r, totals)
-                    continue
-                x4, x5 = points[i, 4], points[i, 5]
-                if n == 6:
-                    _add_roots((x0, x1, x2), (x3, x4, x5), reflect, w, atoms, q, width, r, totals)
-                    continue
-                x6, x7 = points[i, 6], points[i, 7]
-                if n == 8:
-                    _add_roots((x0, x1, x2, x3), (x4, x5, x6, x7), reflect, w, atoms, q, width, r, totals)
-                    continue
-                scale = (x5, x6, x7, points[i, 8], points[i, 9])
-                _add_roots((x0, x1, x2, x3, x4), scale, reflect, w, atoms, q, width, r, totals)
-
-
-@njit(forceinline=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _add_squares(
-    sign: float, points: Array, i: int, begin: int, end: int, atoms: Array, q: Any, width: Any, r2: Array
-) -> None:
-    """`squares` of the coordinates [begin, end) on top of `r2`, by fours as far as they go."""
-    for p in range(begin, end - 3, 4):
-        x = (points[i, p], points[i, p + 1], points[i, p + 2], points[i, p + 3])
-        for l in lanes(width):
-            r2[l] = squares(r2[l], x, sign, atoms, q + unsigned(WINDOW * (1 + p)), l)
-    for p in range(end - (end - begin) % 4, end):
-        x0 = points[i, p]
-        for l in lanes(width):
-            r2[l] = squares(r2[l], (x0,), sign, atoms, q + unsigned(WINDOW * (1 + p)), l)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _long_energy(
-    atoms: Array, widths: Array, first: int, last: int, offsets: Array, weights: Array, points: Array, base: int,
-    n_rows: int, reflect: bool, totals: Array, r2: Array, mirrored: Array,
-) -> None:  # fmt: skip
-    """As `_energy` for any D, its squares kept in `r2` and `mirrored`."""
-    n = points.shape[1]
-    for level in range(first, last):
-        width = unsigned(widths[level])
-        q = unsigned(level * (1 + n) * WINDOW)
-        for r in range(n_rows):
-            for i in range(offsets[base + r], offsets[base + r + 1]):
-                w = weights[i]
-                for l in lanes(width):
-                    r2[l] = 0.0
-                _add_squares(1.0, points, i, n // 2, n, atoms, q, width, r2)
-                if reflect:
-                    for l in lanes(width):
-                        mirrored[l] = r2[l]
-                    _add_squares(-1.0, points, i, 0, n // 2, atoms, q, width, mirrored)
-                _add_squares(1.0, points, i, 0, n // 2, atoms, q, width, r2)
-                if reflect:
-                    for l in lanes(width):
-                        distances = sqrt(r2[l]) + sqrt(mirrored[l])
-                        totals[r, l] = fma(0.5 * w * atoms[q + l], distances, totals[r, l])
-                else:
-                    for l in lanes(width):
-                        totals[r, l] = fma(w * atoms[q + l], sqrt(r2[l]), totals[r, l])
-
-
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _gaussian(
-    atoms: Array, widths: Array, first: int, last: int, offsets: Array, weights: Array, points: Array, base: int,
-    n_rows: int, n_reflect: int, bandwidth: float, totals: Array, u: Array, v: Array,
-) -> None:  # fmt: skip
-    """totals[r, l] -= 2 w_i w_l <N(p_i), N(p_l)> for all levels and components of the rows."""
-    n = points.shape[1]
-    signs = 2 if n_reflect > 0 else 1
-    for level in range(first, last):
-        width = unsigned(widths[level])
-        q = unsigned(level * (1 + n) * WINDOW)
-        for r in range(n_rows):
-            for i in range(offsets[base + r], offsets[base + r + 1]):
-                for k in range(signs):
-                    _overlap(atoms, q, width, points, i, bandwidth * bandwidth, 1.0 - 2.0 * k, u, v)
-                    w = -2.0 / signs * weights[i]
-                    for l in lanes(width):
-                        totals[r, l] = fma(w * atoms[q + l], sqrt(u[l]) * exp_neg(v[l]), totals[r, l])
-
-
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _overlap(
-    atoms: Array, q: Any, width: Any, points: Array, i: int, b2: float, sign: float, product: Array, exponent: Array
-) -> None:
-    """product[l] = prod_d b^2/V_d and exponent[l] = -1/2 sum_d (m_d - sign m'_d)^2/V_d, V_d = s_d^2 + s'_d^2
-    + b^2."""
-    n_dims = points.shape[1] // 2
-    for l in lanes(width):
-        product[l] = 1.0
-        exponent[l] = 0.0
-    for d in range(n_dims):
-        m, s = points[i, d], points[i, n_dims + d]
-        v = fma(s, s, b2)
-        q_mean, q_scale = q + unsigned((1 + d) * WINDOW), q + unsigned((1 + n_dims + d) * WINDOW)
-        for l in lanes(width):
-            s_l = atoms[q_scale + l]
-            t = b2 / fma(s_l, s_l, v)
-            u = fma(-sign, atoms[q_mean + l], m)
-            product[l] *= t
-            exponent[l] = fma(u * u, t * (-0.5 / b2), exponent[l])
-
-
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _finish(data_a: Array, i_a: int, data_b: Array, window: int, width: int, total: Array) -> None:
     """Turn c(a, b) in `total` into the distance; `data_a`: self term, mass, moment, features of a."""
     self_a, mass_a, moment_a = data_a[i_a, 0], data_a[i_a, 1], data_a[i_a, 2]
@@ -217,7 +87,7 @@ def _finish(data_a: Array, i_a: int, data_b: Array, window: int, width: int, tot
             total[l] += abs(data_a[i_a, f] - data_b[window, f, l])
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@loop
 def covariance(power: int, outputscale: float, rate: float, width: int, values: Array) -> None:
     """Distances to hyper-kernel in place: outputscale * exp(rate * E^(power/2)), rate < 0; power 0 leaves
     E."""
@@ -229,17 +99,18 @@ def covariance(power: int, outputscale: float, rate: float, width: int, values: 
             values[l] = outputscale * exp_neg(rate * values[l])
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@loop
 def fill_pairs(
-    start: int, stop: int, rows: int, symmetric: bool, power: int, outputscale: float, rate: float, offsets: Array,
-    weights: Array, points: Array, data: Array, n_reflect: int, bandwidth: float, atoms: Array,
-    widths: Array, starts: Array, lane: Array, data_b: Array, vectors: Array, out: Array,
+    start: int, stop: int, tile: int, rows: int, symmetric: bool, power: int, outputscale: float, rate: float,
+    side: Side, lanes_b: Lanes, vectors: Array, out: Array,
 ) -> None:  # fmt: skip
     """Tiles [start, stop) of distances or covariances, each of `rows` mixtures of a by one window of b.
 
     They are `out`, or, where there are `vectors` (k, V, WINDOW), `out` (B_a, k) gets its products with these added:
-    one function for both, since what it calls is compiled again with each that calls it.
+    one function for both, since what it calls is compiled again with each that calls it. `tile` is an address.
     """
+    offsets, weights, points, data, n_reflect, bandwidth = side
+    atoms, widths, starts, lane, data_b = lanes_b
     n_a = len(offsets) - 1
     totals, u, v = np.empty((rows, LEADING)), np.empty(WINDOW), np.empty(WINDOW)
     for t in range(start, stop):
@@ -253,13 +124,8 @@ def fill_pairs(
             for l in range(width):
                 totals[r, l] = 0.0
         # levels are outermost in these, so that one stays in the L1 cache for all rows
-        side = (atoms, widths, first, last, offsets, weights, points, base_a, n_rows)
-        if bandwidth > 0.0:
-            _gaussian(*side, n_reflect, bandwidth, totals, u, v)
-        elif points.shape[1] <= 10:
-            _energy(*side, n_reflect > 0, totals)
-        else:
-            _long_energy(*side, n_reflect > 0, totals, u, v)
+        level = (atoms, widths, first, last, offsets, weights, points, base_a, n_rows)
+        call_tile(tile, (*level, n_reflect, bandwidth, totals, u, v))
         for r in range(n_rows):
             _finish(data, base_a + r, data_b, window, width, totals[r])
             covariance(power, outputscale, rate, width, totals[r])
@@ -277,7 +143,7 @@ def fill_pairs(
                     out[base_a + r, begin + c] = totals[r, unsigned(lane[window, c])]
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@summing
 def _dot(vectors: Array, k: int, window: int, width: int, row: Array) -> float:
     """Sum over the lanes of one window; equal calls give equal bits."""
     total = 0.0
@@ -286,7 +152,7 @@ def _dot(vectors: Array, k: int, window: int, width: int, row: Array) -> float:
     return total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _mirror(
     totals: Array, lane: Array, window: int, base_a: int, n_rows: int, n_columns: int, diagonal: float, out: Array,
 ) -> None:  # fmt: skip
@@ -303,12 +169,10 @@ def _mirror(
             out[base_b + c, base_a + r] = totals[r, l]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def fill_self_terms(
-    start: int, stop: int, offsets: Array, weights: Array, points: Array, n_reflect: int, bandwidth: float,
-    mass_correction: bool, data: Array,
-) -> None:  # fmt: skip
+@loop
+def fill_self_terms(start: int, stop: int, side: Side, mass_correction: bool) -> None:
     """c(a, a), mass and first moment; every sum in the order of the tiles, so that they cancel exactly."""
+    offsets, weights, points, data, n_reflect, bandwidth = side
     n = points.shape[1]
     n_dims = n // 2
     b2 = bandwidth * bandwidth
@@ -349,7 +213,7 @@ def fill_self_terms(
         data[a, 0], data[a, 1], data[a, 2] = total, mass, moment
 
 
-@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+@inlined
 def _chain(points: Array, i: int, j: int, sign: float, begin: int, end: int, s: float) -> float:
     """s + the squares of p_i - sign p_j in the coordinates [begin, end)."""
     for p in range(begin, end):
@@ -358,7 +222,7 @@ def _chain(points: Array, i: int, j: int, sign: float, begin: int, end: int, s: 
     return s
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def norm(points: Array, i: int) -> float:
     total = 0.0
     for p in range(points.shape[1]):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import types
 from numpy.typing import NDArray
 
+from ._addresses import by_address
+from ._arguments import GramEntries, Mixtures, Points, f1, f2, i8
+from ._jit import inlined, inner, loop
+from ._lapack import addresses
 from ._math import cos_sin_turns, exp_neg, fma, lanes
 
 Array = NDArray[Any]
@@ -21,7 +26,7 @@ _ROUNDING = 6755399441055744.0  # 1.5 * 2**52: adding and subtracting it rounds 
 _STEEPEST = -1e300  # bound of an envelope's rate, so that rate * 0 stays 0 for any scale
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def fill_tables(
     first: int,
     n: int,
@@ -56,7 +61,7 @@ def fill_tables(
                 turns[i] = s
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@inlined
 def fill_rates(first: int, n: int, scales: Array, rates: Array) -> None:
     """-2 pi^2 sigma^2 of components ``first : first + n`` into `rates` (n, D)."""
     for q in range(n):
@@ -65,7 +70,7 @@ def fill_rates(first: int, n: int, scales: Array, rates: Array) -> None:
             rates[q, d] = max(-2.0 * math.pi**2 * s * s, _STEEPEST)
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@inlined
 def load_tile(start: int, width: int, x: Array, cosines: Array, sines: Array, n_rows: int, tile: Array) -> None:
     """Copy points and tables of columns ``start : start + width`` to the rows of `tile`: x, cosines, sines.
 
@@ -81,7 +86,7 @@ def load_tile(start: int, width: int, x: Array, cosines: Array, sines: Array, n_
             tile[n_dims + n_rows + r, k] = sines[r, start + k]
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@inlined
 def envelope_argument(q: int, width: int, rates: Array, squares: Array, argument: Array) -> None:
     """Sum over all axes of rate * lag^2 into `argument`."""
     rate = rates[q, 0]
@@ -93,7 +98,7 @@ def envelope_argument(q: int, width: int, rates: Array, squares: Array, argument
             argument[k] = fma(rate, squares[d, k], argument[k])
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@loop
 def gram_rows(
     row_start: int,
     row_stop: int,
@@ -172,7 +177,17 @@ def gram_rows(
                 target[k] = total[k]
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+fill_tables_address, call_tables = by_address(types.void(i8, i8, f2, f2, f2, i8, f2, f2), fill_tables)
+gram_rows_address, call_rows = by_address(types.void(*[i8] * 5, f1, *[f2] * 7, i8, *[f2] * 3), gram_rows)
+
+
+@cache
+def gram_entries() -> GramEntries:
+    """Addresses in this process, for likelihoods, predictions and Gram matrices."""
+    return GramEntries(addresses(), fill_tables_address(), gram_rows_address())
+
+
+@inlined
 def total_weight(first: int, n: int, weights: Array) -> float:
     """k(0), summed in the order of the components."""
     total = 0.0
@@ -181,7 +196,7 @@ def total_weight(first: int, n: int, weights: Array) -> float:
     return total
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@inlined
 def mirror(matrix: Array) -> None:
     """Copy the lower triangle to the upper one, in squares that stay in cache."""
     size = matrix.shape[0]
@@ -192,34 +207,29 @@ def mirror(matrix: Array) -> None:
                     matrix[j, i] = matrix[i, j]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@loop
 def gram_items(
     start: int,
     stop: int,
     rows: int,
-    offsets: Array,
-    weights: Array,
-    means: Array,
-    scales: Array,
-    x: Array,
-    high_x: Array,
-    low_x: Array,
-    y: Array,
-    high_y: Array,
-    low_y: Array,
+    entries: GramEntries,
+    mixtures: Mixtures,
+    points: Points,
+    others: Points,
     triangle: int,
     n_phases: int,
     no_basis: Array,
     out: Array,
 ) -> None:
     """Items ``start : stop``: blocks of `rows` rows of the matrices, numbered through the batch."""
-    n_points, n_columns = x.shape[1], y.shape[1]
+    offsets, weights, means, scales = mixtures
+    n_points, n_columns = points.x.shape[1], others.x.shape[1]
     per_matrix = (n_points + rows - 1) // rows
     n_max = 0
     for item in range(start, stop):
         b = item // per_matrix
         n_max = max(n_max, offsets[b + 1] - offsets[b])
-    rates = np.empty((n_max, x.shape[0]))
+    rates = np.empty((n_max, points.x.shape[0]))
     cos_x = np.empty((n_max * n_phases, n_points))
     sin_x = np.empty((n_max * n_phases, n_points))
     cos_y, sin_y = cos_x, sin_x
@@ -233,19 +243,17 @@ def gram_items(
         n = offsets[b + 1] - first
         if b != loaded:
             fill_rates(first, n, scales, rates)
-            fill_tables(first, n, means, high_x, low_x, n_phases, cos_x, sin_x)
+            call_tables(entries.fill_tables, (first, n, means, points.high, points.low, n_phases, cos_x, sin_x))
             if not triangle:
-                fill_tables(first, n, means, high_y, low_y, n_phases, cos_y, sin_y)
+                call_tables(entries.fill_tables, (first, n, means, others.high, others.low, n_phases, cos_y, sin_y))
             loaded = b
         i0 = (item - b * per_matrix) * rows
         i1 = min(i0 + rows, n_points)
-        gram_rows(
-            i0, i1, triangle, n, first, weights, rates, x, cos_x, sin_x, y, cos_y, sin_y, n_phases, no_basis, no_basis,
-            out[b],
-        )  # fmt: skip
+        sides = (weights, rates, points.x, cos_x, sin_x, others.x, cos_y, sin_y)
+        call_rows(entries.gram_rows, (i0, i1, triangle, n, first, *sides, n_phases, no_basis, no_basis, out[b]))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@loop
 def finish_triangles(start: int, stop: int, offsets: Array, weights: Array, noise: Array, out: Array) -> None:
     """Diagonals, exactly sum w + noise, and upper triangles of the matrices ``start : stop``."""
     for b in range(start, stop):
@@ -255,7 +263,7 @@ def finish_triangles(start: int, stop: int, offsets: Array, weights: Array, nois
         mirror(out[b])
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@inlined
 def noise_at(noise: Array, b: int, i: int) -> float:
     """Entry (b, i) of a noise table whose axes have their full length or 1."""
     return noise[b if noise.shape[0] > 1 else 0, i if noise.shape[1] > 1 else 0]  # type: ignore[no-any-return]

@@ -3,81 +3,90 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
-from numba import njit
 from numpy.typing import NDArray
 
-from ._covariance_loops import factor_mixture, whitened
+from ._arguments import GramEntries, Problem, Workspace
+from ._covariance_loops import call_factor, factor_address, whitened
+from ._gram_loops import gram_entries
+from ._jit import inlined, loop
 from ._lapack import solve_vector
-from ._likelihood_gradients import finish_gradient, gradient_block
+from ._likelihood_gradients import call_finish, call_gradient_block, finish_address, gradient_address
 
 Array = NDArray[Any]
 
 FACTOR_STAGE, VALUE_STAGE, ALPHA_STAGE, BLOCKS_STAGE, FINISH_STAGE = 1, 2, 4, 8, 16
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+class LikelihoodEntries(NamedTuple):
+    """Addresses of what `likelihoods` calls; those of gradients are 0 where none is asked for."""
+
+    gram: GramEntries
+    factor_mixture: int
+    gradient_block: int
+    finish_gradient: int
+
+
+class LikelihoodResults(NamedTuple):
+    """Results of a batch; gradients are empty unless they are asked for."""
+
+    value: Array  # (B,)
+    info: Array  # (B,) int32
+    shift: Array  # (B,)
+    d_weights: Array  # (J,)
+    d_means: Array  # (J, D)
+    d_scales: Array  # (J, D)
+    d_noise: Array  # (B, 1 or N)
+
+
+@cache
+def likelihood_entries(grad: bool) -> LikelihoodEntries:
+    """Addresses in this process; functions that are not compiled yet are."""
+    gradients = (gradient_address(), finish_address()) if grad else (0, 0)
+    return LikelihoodEntries(gram_entries(), factor_address(), *gradients)
+
+
+@loop
 def likelihoods(
     start: int,
     stop: int,
     stages: int,
     part_start: int,
     part_stop: int,
-    blas: Array,
-    offsets: Array,
-    weights: Array,
-    means: Array,
-    scales: Array,
-    x: Array,
-    high: Array,
-    low: Array,
-    y: Array,
-    noise: Array,
-    jitter: float,
-    n_phases: int,
-    basis: Array,
-    matrix: Array,
-    rates: Array,
-    cosines: Array,
-    sines: Array,
-    alpha: Array,
+    problem: Problem,
+    work: Workspace,
     sums: Array,
     diagonal: Array,
-    value: Array,
-    info: Array,
-    shift: Array,
-    d_weights: Array,
-    d_means: Array,
-    d_scales: Array,
-    d_noise: Array,
+    entries: LikelihoodEntries,
+    results: LikelihoodResults,
 ) -> None:
     """Mixtures ``start : stop``, one after another on this thread, or one stage of one mixture.
 
-    One entry for all stages: each entry would compile everything below it again. `part_start` and `part_stop`
-    bound the blocks of the gradient.
+    `part_start` and `part_stop` bound the blocks of the gradient.
     """
+    mixtures, points, y, _, _, _, n_phases = problem
+    blas, matrix, alpha, info = entries.gram.blas, work.matrix, work.vector, results.info
     for b in range(start, stop):
-        n = offsets[b + 1] - offsets[b]
         if stages & FACTOR_STAGE:
-            info[b], shift[b] = factor_mixture(
-                b, blas, offsets, weights, means, scales, x, high, low, noise, jitter, n_phases, basis,
-                rates, cosines, sines, matrix,
-            )  # fmt: skip
+            info[b], results.shift[b] = call_factor(entries.factor_mixture, (b, problem, work, entries.gram))
         if stages & VALUE_STAGE:
-            value[b] = -math.inf
+            results.value[b] = -math.inf
             if info[b] == 0:
-                value[b] = value_of(blas, matrix, y, alpha)
+                results.value[b] = value_of(blas, matrix, y, alpha)
         if stages & ALPHA_STAGE and info[b] == 0:
             solve_vector(blas, True, len(y), matrix.ctypes.data, len(y), alpha.ctypes.data)
         if stages & BLOCKS_STAGE and info[b] == 0:
+            n = mixtures.offsets[b + 1] - mixtures.offsets[b]
             for block in range(part_start, part_stop):
-                gradient_block(block, blas, matrix, alpha, n, rates, x, cosines, sines, n_phases, sums, diagonal)
+                call_gradient_block(entries.gradient_block, (block, blas, n, points.x, n_phases, work, sums, diagonal))
         if stages & FINISH_STAGE:
-            finish_gradient(b, info[b], offsets, weights, scales, sums, diagonal, d_weights, d_means, d_scales, d_noise)
+            gradients = (results.d_weights, results.d_means, results.d_scales, results.d_noise)
+            call_finish(entries.finish_gradient, (b, info[b], mixtures, sums, diagonal, *gradients))
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@inlined
 def value_of(blas: Array, factor: Array, y: Array, z: Array) -> float:
     """Log-likelihood from the factor; z = L^-1 y."""
     n = len(y)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ._arguments import Points
 from ._native import native
 
 Array = NDArray[Any]
@@ -18,14 +19,14 @@ def least_values(X: Array) -> Array:
     return least
 
 
-def points_by_axis(X: Array, origin: Array) -> tuple[Array, Array, Array]:
+def points_by_axis(X: Array, origin: Array) -> Points:
     """Points (N, D) by axis: themselves (D, N), and their exact differences from `origin` as high + low."""
     x = native(X.T)
     reference = np.asarray(origin, dtype=np.float64)[:, None]
     high = x - reference
     back = high - x  # Knuth's two-sum: high + low = x - reference without error
     low = (x - (high - back)) - (reference + back)
-    return x, high, native(low)
+    return Points(x, high, native(low))
 
 
 def basis_by_function(basis: Array | None) -> Array:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ..._checks import Array
+from ._jit import inlined, loop
 from ._math import fma, lanes, sqrt
 
 DRAWS = 256  # in a block: two rows of 2 kB for each coordinate, in the L2 cache up to d = 100
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@loop
 def fill_student_sums(
     start: int, stop: int, xi: Array, runs: Array, origins: Array, whitening: Array, centres: Array, constants: Array,
     twice: int, left_out: Array, out: Array,
@@ -43,7 +43,7 @@ def fill_student_sums(
             out[first + b] = total[b]
 
 
-@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+@inlined
 def _add_products(whitening: Array, r: int, i: int, points: Array, width: int, white: Array) -> None:
     """white[i, b] += sum over j <= i of W[i, j] points[j, b], four at a time."""
     n = i + 1
@@ -58,7 +58,7 @@ def _add_products(whitening: Array, r: int, i: int, points: Array, width: int, w
             white[i, b] = fma(w0, points[j, b], white[i, b])
 
 
-@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+@inlined
 def _add_squares(centres: Array, k: int, white: Array, width: int, base: Array) -> None:
     """base[b] += |white[:, b] - centres[k]|^2, four coordinates at a time."""
     d = white.shape[0]
@@ -74,7 +74,7 @@ def _add_squares(centres: Array, k: int, white: Array, width: int, base: Array) 
             base[b] = fma(d0, d0, base[b])
 
 
-@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+@inlined
 def _reciprocal_power(twice: int, width: int, base: Array, power: Array) -> None:
     """power[b] = base[b] ** (-twice / 2) by squares, without a logarithm; `base` is overwritten."""
     for b in lanes(width):

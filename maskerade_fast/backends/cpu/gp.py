@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ._arguments import NewPoints, Problem, Workspace
 from ._batch import Predictions, Workers
-from ._covariance import Workspace, factor_shared, share_matrices
-from ._gp_loops import POINTS, predictions
-from ._lapack import addresses
+from ._covariance import factor_shared, share_matrices
+from ._gp_loops import POINTS, PredictionResults, prediction_entries, predictions
 from ._likelihood_loops import BLOCKS_STAGE, FACTOR_STAGE, FINISH_STAGE, VALUE_STAGE
 from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
@@ -86,7 +86,9 @@ def predict_gp(
         functions, new_functions = basis_by_function(basis), basis_by_function(basis_new)
         targets, noise = native(y), noise_with_basis(noise, functions)
         n_phases = n_dims if per_axis else 1
-        blas = addresses()
+        problem = Problem(mixtures, points, targets, noise, functions, float(jitter), n_phases)
+        test, entries = NewPoints(*new, new_functions), prediction_entries(full)
+        outputs = PredictionResults(results.mean, results.variance, results.covariance, results.info)
         sizes = (int(np.diff(offsets).max()), n_points, n_dims, n_phases)
         threads = n_threads()
         largest_noise = np.broadcast_to(noise.max(axis=1), n_mixtures).copy()
@@ -97,26 +99,24 @@ def predict_gp(
         wanted = 1 if sharing else min(threads, n_mixtures)
         each = Workspace.bytes(*sizes, in_work * (threads if sharing and not full else 1))
         what = f"working memory for one matrix of {n_points} points and {height} test points"
-        workers = Workers(wanted, each, max_bytes, what, lambda: (Workspace(*sizes), np.empty((height, n_points))))
+        workers = Workers(
+            wanted, each, max_bytes, what, lambda: (Workspace.empty(*sizes), np.empty((height, n_points)))
+        )
 
         n_blocks = -(-n_new // POINTS)
         last = FINISH_STAGE if full and n_new else 0  # LAPACK's kin refuse matrices without rows
 
         def run(w: Workspace, solved: Array, start: int, stop: int, stages: int, i: int, j: int) -> None:
-            data = (*mixtures, *points, targets, noise, jitter, n_phases)
-            problem = (blas, *data, *new, functions, new_functions, full, largest_noise)
-            buffers = (w.matrix, w.rates, w.cosines, w.sines, w.vector, solved)
-            outputs = (results.mean, results.variance, results.covariance, results.info, shift)
-            predictions(start, stop, stages, i, j, *problem, *buffers, *outputs)
+            predictions(
+                start, stop, stages, i, j, problem, test, full, largest_noise, w, solved, entries, outputs, shift
+            )
 
         def across(space: tuple[Workspace, Array], start: int, stop: int) -> None:
             run(*space, start, stop, FACTOR_STAGE | VALUE_STAGE | BLOCKS_STAGE | last, 0, n_blocks)
 
         def shared(b: int) -> None:
             w, solved = workers.spaces[0]
-            results.info[b], shift[b] = factor_shared(
-                b, blas, mixtures, points, noise, jitter, n_phases, functions, w, threads
-            )
+            results.info[b], shift[b] = factor_shared(b, problem, w, entries.gram, threads)
             run(w, solved, b, b + 1, VALUE_STAGE, 0, 0)
 
             def blocks(i: int, j: int) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._memory import require_room
-from ._gram_loops import ROWS, SPLIT_SIZE, finish_triangles, gram_items
+from ._gram_loops import ROWS, SPLIT_SIZE, finish_triangles, gram_entries, gram_items
 from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for
 from ._points import least_values, points_by_axis
@@ -69,8 +69,7 @@ def gram(
     x = points_by_axis(X, origin)
     y = x if triangle else points_by_axis(other, origin)
     n_phases = X.shape[1] if per_axis else 1
-    offsets, weights, means, scales = native_batch(offsets, weights, means, scales)
-    noise = native(noise)
+    mixtures, noise, entries = native_batch(offsets, weights, means, scales), native(noise), gram_entries()
     # A mixture's tables serve all its rows, unless there are fewer matrices than threads.
     whole = n_mixtures >= n_threads() or n_points < SPLIT_SIZE
     rows = n_points if whole else ROWS
@@ -83,12 +82,10 @@ def gram(
             start,
             stop,
             rows,
-            offsets,
-            weights,
-            means,
-            scales,
-            *x,
-            *y,
+            entries,
+            mixtures,
+            x,
+            y,
             triangle,
             n_phases,
             np.empty((0, 0)),
@@ -98,7 +95,7 @@ def gram(
     parallel_for(kernel, items, block)
     if triangle:
         parallel_for(
-            lambda start, stop: finish_triangles(start, stop, offsets, weights, noise, out),
+            lambda start, stop: finish_triangles(start, stop, mixtures.offsets, mixtures.weights, noise, out),
             n_mixtures,
             block,
         )

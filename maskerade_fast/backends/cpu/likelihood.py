@@ -12,11 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ._arguments import Problem, Workspace
 from ._batch import Likelihoods, Workers
-from ._covariance import Workspace, factor_shared, share_matrices
-from ._lapack import addresses
+from ._covariance import factor_shared, share_matrices
 from ._likelihood_gradients import BLOCK
-from ._likelihood_loops import ALPHA_STAGE, BLOCKS_STAGE, FACTOR_STAGE, FINISH_STAGE, VALUE_STAGE, likelihoods
+from ._likelihood_loops import (
+    ALPHA_STAGE,
+    BLOCKS_STAGE,
+    FACTOR_STAGE,
+    FINISH_STAGE,
+    VALUE_STAGE,
+    likelihood_entries,
+    likelihoods,
+)
 from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
 from ._points import basis_by_function, least_values, noise_with_basis, points_by_axis
@@ -78,7 +86,8 @@ def log_likelihood(
     functions = basis_by_function(basis)
     targets, noise = native(y), noise_with_basis(noise, functions)
     n_phases = n_dims if per_axis else 1
-    blas = addresses()
+    problem = Problem(mixtures, points, targets, noise, functions, float(jitter), n_phases)
+    entries = likelihood_entries(grad)
     n_max = int(np.diff(offsets).max())
     sizes = (n_max, n_points, n_dims, n_phases)
     threads = n_threads()
@@ -90,20 +99,17 @@ def log_likelihood(
     each = Workspace.bytes(*sizes, rows + 1) + 8 * math.prod(sums_shape)
     what = f"working memory for one matrix of {n_points} points"
     workers = Workers(
-        wanted, each, max_bytes, what, lambda: (Workspace(*sizes), np.empty(sums_shape), np.empty(n_points))
+        wanted, each, max_bytes, what, lambda: (Workspace.empty(*sizes), np.empty(sums_shape), np.empty(n_points))
     )
 
     def run(space: Any, start: int, stop: int, stages: int, part_start: int, part_stop: int) -> None:
-        w, sums, diagonal = space
-        problem = (blas, *mixtures, *points, targets, noise, jitter, n_phases, functions)
-        buffers = (w.matrix, w.rates, w.cosines, w.sines, w.vector, sums, diagonal)
-        likelihoods(start, stop, stages, part_start, part_stop, *problem, *buffers, *results.arrays)
+        work, sums, diagonal = space
+        blocks = (part_start, part_stop)
+        likelihoods(start, stop, stages, *blocks, problem, work, sums, diagonal, entries, results.arrays)
 
     def shared(b: int) -> None:
         space = workers.spaces[0]
-        results.info[b], results.shift[b] = factor_shared(
-            b, blas, mixtures, points, noise, jitter, n_phases, functions, space[0], threads
-        )
+        results.info[b], results.shift[b] = factor_shared(b, problem, space[0], entries.gram, threads)
         run(space, b, b + 1, stages & (VALUE_STAGE | ALPHA_STAGE), 0, 0)
         if grad:
             parallel_for(lambda i, j: run(space, b, b + 1, BLOCKS_STAGE, i, j), n_blocks, 1, threads=threads)
