@@ -23,6 +23,8 @@ from ._blas import single_threaded_blas
 
 __all__ = [
     "array_namespace",
+    "compile_ahead",
+    "compiling",
     "get_backend",
     "gpu_names",
     "gpu_problem",
@@ -54,6 +56,17 @@ def get_backend(*arrays: Any) -> ModuleType:
 def host_loops() -> ModuleType:
     """Compiled loops for arrays that stay on the host on every device."""
     return importlib.import_module(f"{__name__}.cpu._host")
+
+
+def compile_ahead(n_dims: int) -> None:
+    """Have a second process compile half of the CPU's loops where the disk cache lacks them; for a command."""
+    importlib.import_module(f"{__name__}.cpu._ahead").compile_ahead(n_dims)
+
+
+def compiling() -> bool:
+    """Whether loops of the CPU backend are being compiled at this moment."""
+    cache = sys.modules.get(f"{__name__}.cpu._cache")
+    return cache is not None and cache.Compilations.running > 0
 
 
 def worker_threads() -> int:

@@ -84,7 +84,10 @@ def _check_options(options: argparse.Namespace) -> None:
 
 def _marginalised(X: Inputs, y: Array, options: argparse.Namespace, session: Session) -> Posterior:
     from .. import quadrature
+    from ..backends import compile_ahead, gpu_problem
 
+    if options.device == "cpu" or (options.device == "auto" and gpu_problem()):
+        compile_ahead(X.numbers.shape[1])
     bar = not options.quiet and sys.stderr.isatty()
     lines = _silent if bar else session.note
     with heartbeat(lines, stop=lambda: session.interrupted) as beat:
