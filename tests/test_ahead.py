@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -103,6 +104,41 @@ def test_a_first_fit_leaves_nothing_to_compile(tmp_path: Path, kind: str) -> Non
     status, started, names, again = fit(tmp_path, kind, "--plot", str(tmp_path / "fit.png"))
     assert (status, started, names) == (0, False, [])
     assert result(again) == result(printed)
+
+
+@two_processors
+def test_warm_up_leaves_nothing_to_compile(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "NUMBA_NUM_THREADS": "2"}
+    command = [sys.executable, "-m", "maskerade_fast", "warm-up", "--device", "cpu"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"Compiled for cpu, or found compiled, in [0-9.]+ s.\n", done.stdout)
+    for kind in ("dense", "grid", "plane"):
+        status, started, names, _ = fit(tmp_path, kind, "--plot", str(tmp_path / "fit.png"))
+        assert (status, started, names) == (0, False, [])
+
+
+def test_warm_up_refuses_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    from maskerade_fast import cli
+
+    monkeypatch.setattr("maskerade_fast.backends.gpu_problem", lambda: "no card")
+    assert cli.main(["warm-up", "--device", "gpu"]) == 2
+    assert "device='gpu': no card" in capsys.readouterr().err
+
+
+@two_processors
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_line_says_once_that_loops_are_compiled(tmp_path: Path, columns: int) -> None:
+    code = """
+from maskerade_fast.backends import compile_ahead
+said = []
+compile_ahead(COLUMNS, lambda: said.append("compiling"))
+compile_ahead(COLUMNS, lambda: said.append("again"))
+assert said == EXPECTED, said
+""".replace("COLUMNS", str(columns))
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "NUMBA_NUM_THREADS": "2"}
+    for expected in (["compiling"], []):
+        subprocess.run([sys.executable, "-c", code.replace("EXPECTED", repr(expected))], env=environment, check=True)
 
 
 CASES = {

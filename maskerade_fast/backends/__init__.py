@@ -24,6 +24,7 @@ from ._blas import single_threaded_blas
 __all__ = [
     "array_namespace",
     "compile_ahead",
+    "compile_tiles",
     "compiling",
     "get_backend",
     "gpu_names",
@@ -58,9 +59,17 @@ def host_loops() -> ModuleType:
     return importlib.import_module(f"{__name__}.cpu._host")
 
 
-def compile_ahead(n_dims: int) -> None:
-    """Have a second process compile half of the CPU's loops where the disk cache lacks them; for a command."""
-    importlib.import_module(f"{__name__}.cpu._ahead").compile_ahead(n_dims)
+def compile_ahead(n_dims: int, say: Callable[[], Any] | None = None) -> None:
+    """Have a second process compile half of the CPU's loops where the disk cache lacks them; for a command.
+
+    `say` is called before that begins, and where no second process can help too.
+    """
+    importlib.import_module(f"{__name__}.cpu._ahead").compile_ahead(n_dims, say)
+
+
+def compile_tiles() -> None:
+    """Compile the CPU's distances for every number of dimensions: data of one have the loops of one only."""
+    importlib.import_module(f"{__name__}.cpu.distances").compile_tiles()
 
 
 def compiling() -> bool:

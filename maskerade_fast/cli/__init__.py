@@ -1,4 +1,4 @@
-"""The command line: ``maskerade-fast fit | predict | info | bench``.
+"""The command line: ``maskerade-fast fit | predict | info | warm-up | bench``.
 
 Bad input ends with one line on standard error and exit status 2, never with a traceback (`console`).
 """
@@ -32,6 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .about import info
 
             return info()
+        if options.command == "warm-up":
+            from .warm_up import warm_up
+
+            return warm_up(options, session)
         from .bench import bench
 
         return bench(options)

@@ -36,15 +36,24 @@ __all__ = ["compile_ahead", "run_helper"]
 _MODULES = [m.__name__ for m in (_student_loops, _distances, _tiles, _pair_sums, _joint_pairs, _pair_quantiles)]
 
 
-def compile_ahead(n_dims: int) -> None:
+def compile_ahead(n_dims: int, say: Callable[[], Any] | None = None) -> None:
     """Have a second process help where the disk cache lacks the loops of a fit in `n_dims` dimensions.
 
-    Nothing happens with one thread or processor, or without a folder for the cache.
+    None is started with one thread or processor, or without a folder for the cache.
+
+    Parameters
+    ----------
+    n_dims : int
+    say : callable, optional
+        Called if there is something to compile, before that begins.
     """
-    if _helper.started or min(n_threads(), _processors()) < 2 or cache_folder() is None:
-        return
-    Compilations.at_start.append(lambda: _helper.start(n_dims))
+    if not _helper.started and min(n_threads(), _processors()) > 1 and cache_folder() is not None:
+        Compilations.at_start.append(lambda: _helper.start(n_dims))
+    if say is not None:
+        Compilations.at_start.append(say)
     gram_entries()  # every fit needs these: whether they are in the cache decides at once
+    if say in Compilations.at_start:
+        Compilations.at_start.remove(say)
 
 
 class _Helper:
@@ -80,12 +89,17 @@ class _Helper:
     def wait_for(self, module: str) -> bool:
         """Wait until the loops of `module` are compiled, or the helper has ended; False if it has no part in them."""
         waited = module in self._waiting
-        while module in self._waiting:
-            line = self._process.stdout.readline()
-            if line:
-                self._waiting.discard(line.decode().strip())
-            else:
-                self.stop()
+        if waited:
+            Compilations.running += 1  # it counts as compiling
+        try:
+            while module in self._waiting:
+                line = self._process.stdout.readline()
+                if line:
+                    self._waiting.discard(line.decode().strip())
+                else:
+                    self.stop()
+        finally:
+            Compilations.running -= waited
         return waited
 
     def stop(self) -> None:

@@ -67,7 +67,7 @@ class Compilations(event.Listener):  # type: ignore[misc]
     Attributes
     ----------
     at_start : list of callables
-        Called when a compilation starts that is not part of another.
+        Called, once each, when a compilation starts that is not part of another.
     running : int
         Compilations at work, each within the one before; Numba's lock lets one thread compile at a time.
     """
@@ -83,8 +83,8 @@ class Compilations(event.Listener):  # type: ignore[misc]
         if Compilations.running == 1:
             Compilations._collects = gc.isenabled()
             gc.disable()
-            for action in Compilations.at_start:
-                action()
+            while Compilations.at_start:
+                Compilations.at_start.pop(0)()
 
     def on_end(self, event: Any) -> None:
         if Compilations.running:

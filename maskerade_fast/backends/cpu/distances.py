@@ -233,6 +233,13 @@ def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array, distance: Array | No
     return g_weights, g_points
 
 
+def compile_tiles() -> None:
+    """Compile the loops over a tile for every number of dimensions and both distances, or read them from the cache."""
+    for n_dims in range(1, 7):  # from 6 on they are the same
+        tile_address(n_dims, gaussian=False)
+    tile_address(1, gaussian=True)
+
+
 def _aligned_zeros(size: int) -> Array:
     """From the start of a cache line on: vectors that straddle two lines cost 6 % of a distance."""
     line = 64 // 8
