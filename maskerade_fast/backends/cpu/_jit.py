@@ -31,7 +31,6 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _COMMON = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _INNER = {**_COMMON, "no_cpython_wrapper": True}
-_ANY_ORDER = {"reassoc", "contract"}  # NaN and infinity keep their meaning; the order is the machine code's
 
 
 class _Inner(CPUDispatcher):  # type: ignore[misc]
@@ -52,8 +51,8 @@ def inner(function: _F) -> _F:
 
 
 def summing(function: _F) -> _F:
-    """Compile a function that only compiled functions call, its sums in any order."""
-    return _guarded(_kept(njit(**_INNER, fastmath=_ANY_ORDER)(function)))  # type: ignore[no-any-return]
+    """Compile a function that only compiled functions call, its sums in any order; NaN and infinity keep their meaning."""
+    return _guarded(_kept(njit(**_INNER, fastmath={"reassoc", "contract"})(function)))  # type: ignore[no-any-return]
 
 
 def joined(function: _F) -> _F:
