@@ -51,7 +51,7 @@ def inner(function: _F) -> _F:
 
 
 def summing(function: _F) -> _F:
-    """Compile a function that only compiled functions call, its sums in any order; NaN and infinity keep their meaning."""
+    """Compile a function that only compiled functions call, its sums in any order; NaN keeps its meaning."""
     return _guarded(_kept(njit(**_INNER, fastmath={"reassoc", "contract"})(function)))  # type: ignore[no-any-return]
 
 
