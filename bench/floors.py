@@ -36,10 +36,12 @@ import scipy.linalg
 
 import maskerade_fast as mf
 from maskerade_fast.acquisition import propose
-from maskerade_fast.backends.cpu._covariance import Workspace, prepare_mixture
+from maskerade_fast.backends.cpu._arguments import Mixtures, Workspace
+from maskerade_fast.backends.cpu._covariance_loops import prepare_mixture
+from maskerade_fast.backends.cpu._gram_loops import gram_entries, gram_rows
 from maskerade_fast.backends.cpu._math import exp_neg
 from maskerade_fast.backends.cpu._parallel import parallel_for, single_threaded_blas
-from maskerade_fast.backends.cpu.gram import gram_rows, points_by_axis
+from maskerade_fast.backends.cpu._points import points_by_axis
 from maskerade_fast.gp import predict_gp
 from maskerade_fast.gram import gram
 from maskerade_fast.hyperkernel import hyperkernel_matvec
@@ -184,21 +186,19 @@ def grams() -> list[Operation]:
 def gram_in_place(g: Any, X: Any) -> Call:
     """Lower triangles of one matrix after another in one buffer on every thread, as a likelihood makes them."""
     points, n_points = points_by_axis(X, X.min(axis=0)), len(X)
-    arrays = (g.offsets, g.means, g.scales)
+    mixtures, entries = Mixtures(g.offsets, g.weights, g.means, g.scales), gram_entries()
     most = int(np.diff(g.offsets).max())
     nothing = np.empty((0, 0))
     spaces: list[Any] = []
 
     def block(start: int, stop: int) -> None:
-        work = spaces.pop() if spaces else Workspace(most, n_points, X.shape[1], 1)
+        work = spaces.pop() if spaces else Workspace.empty(most, n_points, X.shape[1], 1)
         tables = (work.cosines, work.sines)
         for b in range(start, stop):
-            prepare_mixture(b, *arrays, *points[1:], 1, work.rates, *tables)
+            prepare_mixture(b, mixtures, points, 1, work, entries)
             first, n = int(g.offsets[b]), int(g.offsets[b + 1] - g.offsets[b])
             mixture = (n, first, g.weights, work.rates)
-            gram_rows(
-                0, n_points, 1, *mixture, points[0], *tables, points[0], *tables, 1, nothing, nothing, work.matrix
-            )
+            gram_rows(0, n_points, 1, *mixture, points.x, *tables, points.x, *tables, 1, nothing, nothing, work.matrix)
         spaces.append(work)
 
     return lambda: parallel_for(block, len(g), 1)

@@ -9,6 +9,7 @@ library does neither.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -57,6 +58,7 @@ def _end(*_: Any) -> None:
 
 AS_COMMAND = is_command()
 if AS_COMMAND:
+    gc.disable()  # loading leaves next to no garbage, and looking for it takes a tenth of a second of a short command
     occupy_closed_streams()
     for _number in interrupt_signals():
         signal.signal(_number, _end)

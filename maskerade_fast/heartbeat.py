@@ -25,8 +25,8 @@ class _Row(Protocol):
 class Heartbeat:
     """The newest row of a run, and the line about it."""
 
-    def __init__(self, stop: Callable[[], bool]) -> None:
-        self._stop = stop
+    def __init__(self, stop: Callable[[], bool], doing: Callable[[], str]) -> None:
+        self._stop, self._doing = stop, doing
         self._start = time.monotonic()
         self._row: _Row | None = None
 
@@ -38,14 +38,18 @@ class Heartbeat:
     def line(self) -> str:
         row, seconds = self._row, time.monotonic() - self._start
         if row is None:
-            return f"{seconds:.0f} s: preparing; a first fit on a machine compiles for about half a minute"
+            return f"{seconds:.0f} s: {self._doing()}"
         value = f"{row.log_evidence:.1f} ± {row.log_evidence_sd:.1f}"
         return f"{seconds:.0f} s: {row.evaluations} likelihoods, log evidence {value}"
 
 
 @contextmanager
 def heartbeat(
-    say: Callable[[str], Any], every: float = 30.0, *, stop: Callable[[], bool] = lambda: False
+    say: Callable[[str], Any],
+    every: float = 30.0,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    doing: Callable[[], str] = lambda: "Preparing.",
 ) -> Iterator[Heartbeat]:
     """Say one line every so many seconds while the block runs, also while a batch takes long.
 
@@ -57,8 +61,10 @@ def heartbeat(
         Seconds.
     stop : callable
         Whether the run is to end, asked by `Heartbeat.callback` at every row.
+    doing : callable
+        Says what goes on before the first row.
     """
-    beat = Heartbeat(stop)
+    beat = Heartbeat(stop, doing)
     with ticking(lambda: say(beat.line()), every):
         yield beat
 

@@ -19,6 +19,7 @@ from scipy import special
 from ._checks import Array, check_finite, float_array, generator, integer, one_of, positive
 from ._containers import own_arrays, short_repr
 from ._memory import require_bytes
+from ._sobol import scrambled_net
 from .data import input_array, input_window
 from .gmm import GMMBatch, segment_sums
 from .latent import Latent, LatentMap, LogNormal, check_on_host
@@ -382,13 +383,7 @@ def sobol_normal(dimension: int, count: int, rng: np.random.Generator) -> Array:
         )
     if count == 1:  # one point of a scrambled net is uniform, and the net would take a millisecond to make
         return np.asarray(special.ndtri((rng.integers(0, 1 << _SOBOL_BITS, (1, dimension)) + 0.5) * 2.0**-_SOBOL_BITS))
-    import scipy  # scipy.stats takes most of a second to load: not at import
-    from scipy.stats import qmc
-
-    version = tuple(int(part) for part in scipy.__version__.split(".")[:2])
-    keyword = "rng" if version >= (1, 15) else "seed"
-    net = qmc.Sobol(dimension, scramble=True, bits=_SOBOL_BITS, **{keyword: rng})
-    points = net.random_base2(count.bit_length() - 1) + 2.0 ** -(_SOBOL_BITS + 1)
+    points = scrambled_net(dimension, count, _SOBOL_BITS, rng) + 2.0 ** -(_SOBOL_BITS + 1)
     normal: Array = special.ndtri(points)
     return normal
 

@@ -82,7 +82,7 @@ LAYOUTS: dict[str, Callable[[Array], Any]] = {
 def plain() -> dict[str, int]:
     operations(LAYOUTS["plain"])
     found = signatures()
-    assert found["maskerade_fast.backends.cpu.gram._gram_items"] == 1
+    assert found["maskerade_fast.backends.cpu._gram_loops.gram_items"] == 1
     return found
 
 
@@ -120,10 +120,9 @@ def test_a_posterior_from_shared_memory_predicts_with_the_loops_at_hand(tmp_path
 
 
 def test_the_counter_sees_a_second_version() -> None:
-    from maskerade_fast.backends.cpu._math import sum_of
+    from maskerade_fast.backends.cpu._distance_loops import covariance
 
-    values = np.ones(3)
-    sum_of(values, 3)
-    before = signatures()["maskerade_fast.backends.cpu._math.sum_of"]
-    sum_of(np.ones((3, 2))[:, 0], 3)
-    assert signatures()["maskerade_fast.backends.cpu._math.sum_of"] == before + 1
+    covariance(1, 1.0, -1.0, 3, np.ones(3))
+    before = signatures()["maskerade_fast.backends.cpu._distance_loops.covariance"]
+    covariance(1, 1.0, -1.0, 3, np.ones((3, 2))[:, 0])
+    assert signatures()["maskerade_fast.backends.cpu._distance_loops.covariance"] == before + 1

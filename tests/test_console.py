@@ -445,7 +445,7 @@ def test_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
         assert heard.wait(20.0)
         heard.clear()
         assert heard.wait(20.0)
-    assert lines[0] == "0 s: preparing; a first fit on a machine compiles for about half a minute"
+    assert lines[0] == "0 s: Preparing."
     assert lines[-1].endswith(" s: 120 likelihoods, log evidence -613.2 ± 0.4")
     count = len(lines)
     time.sleep(0.05)

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / ROOT
 # Bottom to top; within a row left to right (gmm first: the Standardiser of data maps
 # mixtures between units). A name ending in "." stands for every module of that package.
 ROWS: list[list[str]] = [
-    ["_start", "errors", "_text", "_checks", "_containers", "_memory", "_version"],
+    ["_start", "errors", "_text", "_checks", "_containers", "_memory", "_version", "_sobol"],
     ["output_files", "pictures", "streams", "console", "heartbeat"],
     ["backends._blas", "backends._lags", "backends.contract", "backends", "backends.cpu.", "backends.gpu."],
     ["gmm", "grid", "trend", "inputs", "data", "sticks", "latent", "prior"],

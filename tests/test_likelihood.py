@@ -240,7 +240,7 @@ def test_layouts_and_byte_orders(tmp_path: Path, rng: np.random.Generator) -> No
         for targets in (frozen, y[::-1][::-1], y.astype(">f8"), y.tolist()):
             assert_same_bits(log_likelihood(g, other, targets, 0.1, grad=True), expected)
     log_likelihood(g, X.astype(np.float32), y.astype(np.float32), 0.1)
-    assert len(kernels._likelihoods.signatures) == 1
+    assert len(kernels.likelihoods.signatures) == 1
 
 
 def test_empty_batch() -> None:
@@ -421,13 +421,15 @@ def test_tiled_factor(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("n", [255, 256, 300, 700])
 def test_a_tiled_factor_stays_in_its_matrix(rng: np.random.Generator, n: int) -> None:
     """What lies before and behind it in memory, more than a tile of rows, is as it was."""
-    tiled_potrf = importlib.import_module("maskerade_fast.backends.cpu.cholesky").tiled_potrf
+    from maskerade_fast.backends.cpu._lapack import addresses
+    from maskerade_fast.backends.cpu.cholesky import tiled_potrf
+
     room = np.full((n + 600, n), 7.0)
     matrix = room[300:-300]
     roots = rng.normal(size=(n, n))
     matrix[:] = roots @ roots.T + n * np.eye(n)
     expected = np.linalg.cholesky(matrix)
-    assert tiled_potrf(kernels.addresses(), matrix, 2) == 0
+    assert tiled_potrf(addresses(), matrix, 2) == 0
     np.testing.assert_allclose(np.tril(matrix), expected, rtol=0, atol=1e-11 * n)
     assert (room[:300] == 7.0).all()
     assert (room[-300:] == 7.0).all()
@@ -445,10 +447,10 @@ def test_memory_bound() -> None:
 
 
 def test_planned_bytes_of_a_workspace_are_its_bytes() -> None:
-    from maskerade_fast.backends.cpu._covariance import Workspace
+    from maskerade_fast.backends.cpu._arguments import Workspace
 
     for sizes in ((1, 7, 1, 1), (3, 20, 2, 2), (5, 33, 4, 1)):
-        arrays = vars(Workspace(*sizes)).values()
+        arrays = Workspace.empty(*sizes)
         assert Workspace.bytes(*sizes, 0) == sum(array.nbytes for array in arrays)
         assert Workspace.bytes(*sizes, 3) - Workspace.bytes(*sizes, 0) == 3 * 8 * sizes[1]
 

@@ -25,6 +25,8 @@ from .contract import Backend
 __all__ = [
     "Backend",
     "array_namespace",
+    "compile_ahead",
+    "compiling",
     "get_backend",
     "gpu_names",
     "gpu_problem",
@@ -56,6 +58,20 @@ def get_backend(*arrays: Any) -> Backend:
 def host_loops() -> ModuleType:
     """Compiled loops for arrays that stay on the host on every device."""
     return importlib.import_module(f"{__name__}.cpu._host")
+
+
+def compile_ahead(n_dims: int, say: Callable[[], Any] | None = None) -> None:
+    """Have a second process compile half of the CPU's loops where the disk cache lacks them; for a command.
+
+    `say` is called before that begins, and where no second process can help too.
+    """
+    importlib.import_module(f"{__name__}.cpu._ahead").compile_ahead(n_dims, say)
+
+
+def compiling() -> bool:
+    """Whether loops of the CPU backend are being compiled at this moment."""
+    cache = sys.modules.get(f"{__name__}.cpu._cache")
+    return cache is not None and cache.Compilations.running > 0
 
 
 def worker_threads() -> int:

@@ -1,4 +1,4 @@
-"""The command line: ``maskerade-fast fit | predict | info``.
+"""The command line: ``maskerade-fast fit | predict | info | warm-up``.
 
 Bad input ends with one line on standard error and exit status 2, never with a traceback (`console`).
 """
@@ -28,6 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .predict import predict
 
             return predict(options, session)
+        if options.command == "warm-up":
+            from .warm_up import warm_up
+
+            return warm_up(options, session)
         from .about import info
 
         return info()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,9 @@ from .report import count, scores, summary, write_predictions
 if TYPE_CHECKING:
     from ..inputs import Inputs
     from ..posterior import Posterior
+
+
+COMPILING = "Compiling for this machine, once."
 
 
 def fit(options: argparse.Namespace, session: Session) -> int:
@@ -80,11 +84,23 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def _marginalised(X: Inputs, y: Array, options: argparse.Namespace, session: Session) -> Posterior:
+    from ..backends import compile_ahead, compiling, gpu_problem
     from ..run.marginalise import marginalise
 
     bar = not options.quiet and sys.stderr.isatty()
     lines = _silent if bar else session.note
-    with heartbeat(lines, stop=lambda: session.interrupted) as beat:
+    if options.device == "cpu" or (options.device == "auto" and gpu_problem()):
+        compile_ahead(X.numbers.shape[1], (lambda: session.note(COMPILING)) if bar else None)
+    with heartbeat(
+        lines, stop=lambda: session.interrupted, doing=lambda: COMPILING if compiling() else "Preparing."
+    ) as beat:
+
+        def row(newest: Any) -> bool:
+            if not gc.isenabled():  # all is loaded: `_start` has kept the collector from looking at it
+                gc.freeze()
+                gc.enable()
+            return beat.callback(newest)
+
         return marginalise(
             X,
             y,
@@ -95,7 +111,7 @@ def _marginalised(X: Inputs, y: Array, options: argparse.Namespace, session: Ses
             device=options.device,
             seed=options.seed,
             progress=bar,
-            callback=beat.callback,
+            callback=row,
             checkpoint=options.checkpoint,
         )
 

@@ -30,10 +30,14 @@ def parser() -> argparse.ArgumentParser:
         **shape,
     )
     top.add_argument("--version", action="version", version=f"%(prog)s {version('maskerade_fast')}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="fit | predict | info")
+    commands = top.add_subparsers(dest="command", required=True, metavar="fit | predict | info | warm-up")
     _add_fit(commands.add_parser("fit", help="learn from a CSV file; print evidence and scores", **shape))
     _add_predict(commands.add_parser("predict", help="predict the rows of a file with a saved model", **shape))
     commands.add_parser("info", help="versions, threads, devices, and what a GPU would need", **shape)
+    warm_up = commands.add_parser("warm-up", help="compile everything ahead, for images and CI", **shape)
+    warm_up.add_argument(
+        "--device", choices=("auto", "cpu", "gpu"), default="auto", help="default: the CPU, and a GPU that can be used"
+    )
     return top
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn, Protocol, TypeVar
 
+from ..backends import compiling
 from ..data import Standardiser
 from ..heartbeat import ticking
 from ..history import HistoryRow
@@ -138,5 +139,11 @@ def progress_bar(show: bool, total: int | None) -> Iterator[Any]:
     # Drawn by a thread alone: its clock goes on within a long batch, and Ctrl-C in the run cannot strike while it is
     # drawn, which would leave tqdm's lock locked
     bar = Bar(total=total, unit="likelihood", disable=not show, file=Stream(sys.stderr), miniters=math.inf)
-    with bar, ticking(bar.refresh, every=0.5) if show else nullcontext():
+
+    def draw() -> None:
+        if bar.n == 0:
+            bar.set_postfix_str("compiling for this machine, once" if compiling() else "", refresh=False)
+        bar.refresh()
+
+    with bar, ticking(draw, every=0.5) if show else nullcontext():
         yield bar

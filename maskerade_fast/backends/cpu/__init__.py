@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from numba import config
-
-from . import _cache
+from ._cache import discard_stale
+from ._jit import cache_folder
 from .cholesky import cholesky
 from .distances import pairwise_distance, pairwise_distance_vjp, prepare_atoms
 from .gp import predict_gp
-from .gram import gram, gram_rows
+from .gram import gram
 from .hyperkernel import covariance_from_distance, hyperkernel, hyperkernel_matvec
 from .likelihood import log_likelihood
 from .prediction import joint_pair_moments, pair_cdf, pair_draws, pair_log_density, pair_moments, pair_quantiles
@@ -36,9 +35,9 @@ __all__ = [
     "toeplitz_predict_gp",
 ]
 
-# Kernels are compiled, or read from the disk cache, at their first call: until now nothing was.
-if not config.DISABLE_JIT:  # with NUMBA_DISABLE_JIT=1 the loops are plain functions
-    _cache.discard_stale(Path(gram_rows.stats.cache_path), Path(__file__).parent)
+# Loops are compiled, or read from the disk cache, at their first call: until now nothing was.
+if (folder := cache_folder()) is not None:
+    discard_stale(folder, Path(__file__).parent)
 
 if TYPE_CHECKING:  # mypy compares this module with the contract
     from .. import cpu

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._memory import workers_that_fit
+from ._likelihood_loops import LikelihoodResults
 from ._parallel import parallel_for
 
 Array = NDArray[Any]
@@ -69,9 +70,9 @@ class Likelihoods:
         self.gradients = [np.zeros(shape if grad else (0,) * len(shape)) for shape in shapes]
 
     @property
-    def arrays(self) -> tuple[Array, ...]:
-        """In the order of the kernels' arguments."""
-        return (self.value, self.info, self.shift, *self.gradients)
+    def arrays(self) -> LikelihoodResults:
+        """As the compiled loops take them."""
+        return LikelihoodResults(self.value, self.info, self.shift, *self.gradients)
 
     def of_type(self, dtype: Any) -> tuple[Array, Array, Array, list[Array] | None]:
         """What the operation returns."""

@@ -9,20 +9,22 @@ from __future__ import annotations
 from math import sqrt
 
 import numpy as np
-from numba import njit
 
 from ..._checks import Array
-from ._distance_kernels import WINDOW, norm, squares
+from ._distance_loops import Lanes, Side, norm
+from ._distance_tiles import WINDOW, squares
+from ._jit import inner, loop, summing
 from ._math import exp_neg, fma, unsigned
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@loop
 def add_gradients(
-    start: int, stop: int, cotangent: Array, distance: Array, mass_correction: bool, offsets: Array, weights: Array,
-    points: Array, data: Array, n_reflect: int, bandwidth: float, atoms: Array, widths: Array,
-    starts: Array, lane: Array, data_b: Array, g_weights: Array, g_points: Array,
+    start: int, stop: int, cotangent: Array, distance: Array, mass_correction: bool, side: Side, lanes_b: Lanes,
+    g_weights: Array, g_points: Array,
 ) -> None:  # fmt: skip
     """Gradients of the mixtures [start, stop) of a; 0 from pairs whose `distance` is that of the features alone."""
+    offsets, weights, points, data, n_reflect, bandwidth = side
+    atoms, widths, starts, lane, data_b = lanes_b
     n_b = cotangent.shape[1]
     n = points.shape[1]
     u, v, pull = np.zeros(WINDOW), np.empty(WINDOW), np.empty(WINDOW)
@@ -68,7 +70,7 @@ def add_gradients(
                         g_points[i, p] += sum_mass * weights[i] * points[i, p] / radius
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@summing
 def _energy_vjp(
     atoms: Array, widths: Array, first: int, last: int, points: Array, weights: Array, begin: int, end: int,
     n_reflect: int, pull: Array, r2: Array, share: Array, sign: Array, g_weights: Array, g_points: Array,
@@ -134,7 +136,7 @@ def _energy_vjp(
                     g_points[i, p + 3] += w * sign[p + 3] * s3
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@summing
 def _gaussian_vjp(
     atoms: Array, widths: Array, first: int, last: int, points: Array, weights: Array, begin: int, end: int,
     n_reflect: int, bandwidth: float, pull: Array, product: Array, exponent: Array, inverse: Array,
@@ -181,7 +183,7 @@ def _gaussian_vjp(
                     g_points[i, n_dims + d] += weights[i] * points[i, n_dims + d] * g_s
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _self_vjp(
     begin: int, end: int, points: Array, weights: Array, n_reflect: int, bandwidth: float, pull: float,
     g_weights: Array, g_points: Array,

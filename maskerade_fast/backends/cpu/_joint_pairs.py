@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ..._checks import Array
+from ._jit import inner, loop
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@loop
 def fill_joint_log_densities(
     start: int, stop: int, means: Array, covariances: Array, y: Array, log_dets: Array, log_densities: Array
 ) -> None:
@@ -28,7 +28,7 @@ def fill_joint_log_densities(
             log_densities[i] = np.nan
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@loop
 def fill_joint_rows(
     start: int,
     stop: int,
@@ -67,7 +67,7 @@ def fill_joint_rows(
                 sums[i, a] += weight * mean
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _whiten(factor: Array, residual: Array) -> Any:
     """Replace `residual` by L^-1 residual; returns its squared norm and log|L|."""
     square = 0.0

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, types
 from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
 from numpy.typing import NDArray
+
+from ._jit import joined
 
 _ROUTINES = (
     ("scipy.linalg.cython_lapack", "dpotrf"),
@@ -91,7 +93,7 @@ _call_gemm = routine("cciiidpipidpi")
 _L, _N, _R, _T, _U = (ord(letter) for letter in "LNRTU")
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@joined
 def potrf(blas: Any, n: int, matrix: int, stride: int) -> int:
     """Cholesky factor L of a symmetric matrix whose lower triangle is stored by rows, in place.
 
@@ -100,7 +102,7 @@ def potrf(blas: Any, n: int, matrix: int, stride: int) -> int:
     return _call_potrf(blas[_DPOTRF], (_U, n, matrix, stride))  # type: ignore[no-any-return]
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@joined
 def solve_rows(
     blas: Any, transposed: bool, n: int, k: int, factor: int, stride: int, rows: int, row_stride: int
 ) -> None:
@@ -109,19 +111,19 @@ def solve_rows(
     _call_trsm(blas[_DTRSM], (_L, _U, trans, _N, n, k, 1.0, factor, stride, rows, row_stride))
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@joined
 def solve_vector(blas: Any, transposed: bool, n: int, factor: int, stride: int, vector: int) -> None:
     """Replace a vector v (n,) by L^-1 v, or by L^-T v if `transposed`."""
     _call_trsv(blas[_DTRSV], (_U, _N if transposed else _T, _N, n, factor, stride, vector, 1))
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@joined
 def subtract_squares(blas: Any, n: int, k: int, rows: int, row_stride: int, out: int, out_stride: int) -> None:
     """out -= V V^T in the lower triangle, V (n, k) and out (n, n) stored by rows."""
     _call_syrk(blas[_DSYRK], (_U, _T, n, k, -1.0, rows, row_stride, 1.0, out, out_stride))
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@joined
 def subtract_product(
     blas: Any, m: int, n: int, k: int, left: int, right: int, stride: int, out: int, out_stride: int
 ) -> None:
@@ -129,13 +131,13 @@ def subtract_product(
     _call_gemm(blas[_DGEMM], (_T, _N, n, m, k, -1.0, right, stride, left, stride, 1.0, out, out_stride))
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@joined
 def solve_panel(blas: Any, n: int, k: int, columns: int, stride: int, rows: int, row_stride: int) -> None:
     """Replace each of the `k` stored rows v (n,) by L^-1 v, L (n, n) stored by columns."""
     _call_trsm(blas[_DTRSM], (_L, _L, _N, _N, n, k, 1.0, columns, stride, rows, row_stride))
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@joined
 def subtract_panel_product(blas: Any, m: int, n: int, k: int, left: int, right: int, stride: int, out: int) -> None:
     """out -= V W with V (m, k), W (k, n) and out (m, n) stored by rows, all with one stride."""
     _call_gemm(blas[_DGEMM], (_N, _N, n, m, k, -1.0, right, stride, left, stride, 1.0, out, stride))

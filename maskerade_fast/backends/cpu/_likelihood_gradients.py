@@ -13,32 +13,24 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import types
 from numpy.typing import NDArray
 
+from ._addresses import by_address
+from ._arguments import MIXTURES, WORKSPACE, Mixtures, Workspace, f1, f2, f3, i1, i8
+from ._gram_loops import LANES, TILE, envelope_argument, load_tile
+from ._jit import inner
 from ._lapack import solve_rows
 from ._math import dot, exp_neg, fma, sum_of
-from .gram import LANES, TILE, envelope_argument, load_tile
 
 Array = NDArray[Any]
 
 BLOCK = 64  # columns of C^-1 at a time: narrower slows dtrsm, wider wastes memory
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@inner
 def gradient_block(
-    block: int,
-    blas: Array,
-    factor: Array,
-    alpha: Array,
-    n: int,
-    rates: Array,
-    x: Array,
-    cosines: Array,
-    sines: Array,
-    n_phases: int,
-    sums: Array,
-    diagonal: Array,
+    block: int, blas: Array, n: int, x: Array, n_phases: int, work: Workspace, sums: Array, diagonal: Array
 ) -> None:
     """Share of one block of columns of C^-1 in the gradient of one mixture.
 
@@ -46,6 +38,7 @@ def gradient_block(
     C^-1_ab and the lag t = x_a - x_b, the sums of 2 G exp cos, of 2 G exp sin t_d and of 2 G exp cos t_d^2;
     `diagonal` G_aa.
     """
+    factor, rates, cosines, sines, alpha = work
     n_dims, n_points = x.shape
     n_rows = n * n_phases
     first_row = block * BLOCK
@@ -128,13 +121,11 @@ def gradient_block(
                     sums[block, q, 1 + n_dims + d] += dot(waves[0], squares[d], width)
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@inner
 def finish_gradient(
     b: int,
     info: int,
-    offsets: Array,
-    weights: Array,
-    scales: Array,
+    mixtures: Mixtures,
     sums: Array,
     diagonal: Array,
     d_weights: Array,
@@ -143,6 +134,7 @@ def finish_gradient(
     d_noise: Array,
 ) -> None:
     """Add the blocks' sums in order, with the factors of docs/mathematics.md section 1; NaN where `info` says so."""
+    offsets, weights, _, scales = mixtures
     n_dims = scales.shape[1]
     trace = 0.0
     for i in range(len(diagonal)):
@@ -167,3 +159,7 @@ def finish_gradient(
             else:
                 d = c - 1 - n_dims
                 d_scales[j, d] = -4.0 * math.pi**2 * weights[j] * scales[j, d] * total
+
+
+gradient_address, call_gradient_block = by_address(types.void(i8, i1, i8, f2, i8, WORKSPACE, f3, f1), gradient_block)
+finish_address, call_finish = by_address(types.void(i8, i8, MIXTURES, f3, f1, f1, f2, f2, f2), finish_gradient)

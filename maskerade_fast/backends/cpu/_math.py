@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from ._jit import joined, summing
 
 __all__ = ["clamped", "cos_sin_turns", "dot", "exp_neg", "fma", "lanes", "sqrt", "sum_of", "unsigned"]
 
@@ -45,7 +47,7 @@ def _scale_by_power(typing_context: Any, y: Any, shifted: Any) -> Any:
     return types.float64(types.float64, types.float64), codegen
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@joined
 def exp_neg(x: float) -> float:
     """exp(x) for x <= 0, within 1 ulp; 0 below -708; NaN stays NaN."""
     clipped = -708.0 if x < -708.0 else x
@@ -67,7 +69,7 @@ def exp_neg(x: float) -> float:
     return 0.0 if x < -708.0 else value
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@joined
 def cos_sin_turns(turns: float) -> tuple[float, float]:
     """cos and sin of 2 pi `turns`, for |turns| <= 2**50; errors near 1e-16 when `turns` is exact."""
     half_turns = 2.0 * turns
@@ -102,7 +104,7 @@ def cos_sin_turns(turns: float) -> tuple[float, float]:
     return (-cosine if negative else cosine), (-sine if negative else sine)
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@joined
 def clamped(x: float) -> float:
     """max(x, 0); NaN stays NaN."""
     return 0.0 if x < 0.0 else x
@@ -110,7 +112,7 @@ def clamped(x: float) -> float:
 
 # Sums may be taken in any order, so that they vectorise. NaN and infinity keep their meaning, and the order
 # is the machine code's: equal calls give equal bits.
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@summing
 def sum_of(values: Array, width: int) -> float:
     """Sum of ``values[:width]``."""
     total = 0.0
@@ -119,7 +121,7 @@ def sum_of(values: Array, width: int) -> float:
     return total
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@summing
 def dot(left: Array, right: Array, width: int) -> float:
     """Sum of ``left[:width] * right[:width]``."""
     total = 0.0

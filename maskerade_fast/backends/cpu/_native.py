@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..._checks import Array
+from ._arguments import Mixtures
 
 __all__ = ["native", "native_batch"]
 
@@ -22,6 +23,6 @@ def native(array: Array, dtype: Any = np.float64) -> Array:
     return np.asarray(np.require(array, dtype, ["C", "A", "W"]))  # a subclass, of mapped files say, goes too
 
 
-def native_batch(offsets: Array, weights: Array, means: Array, scales: Array) -> tuple[Array, Array, Array, Array]:
+def native_batch(offsets: Array, weights: Array, means: Array, scales: Array) -> Mixtures:
     """`native` arrays of a GMMBatch."""
-    return native(offsets, np.int64), native(weights), native(means), native(scales)
+    return Mixtures(native(offsets, np.int64), native(weights), native(means), native(scales))

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ..._checks import Array
+from ._jit import inner, loop
 from ._pair_sums import LANES, fill_table, new_table, table_moments, tail
 
 _EPS = 2.220446049250313e-16
@@ -16,7 +16,7 @@ _CUBIC_ERROR = 1e-7  # in probability, at the middle of an interval before it is
 _PARTS = 16
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@loop
 def fill_quantiles(
     start: int,
     stop: int,
@@ -38,7 +38,7 @@ def fill_quantiles(
             out[k, point] = means[anchor, point] + u
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _solve(
     level: float, score: float, moments: tuple[float, float, float], table: Array, tails: Array, slopes: Array
 ) -> float:
@@ -76,7 +76,7 @@ def _solve(
     return sign * u
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@loop
 def fill_draws(
     start: int,
     stop: int,
@@ -102,7 +102,7 @@ def fill_draws(
             out[k, point] = means[anchor, point] + _invert_cubic(wanted[k], nodes[right - 1], nodes[right])
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _tabulate(first: float, last: float, total: float, table: Array, tails: Array, slopes: Array) -> Any:
     """Nodes of a piecewise cubic CDF from `first` to `last`, in order: intervals are halved until value and slope
     of the cubic meet the sums over pairs at the middle, which then becomes a node too.
@@ -129,14 +129,14 @@ def _tabulate(first: float, last: float, total: float, table: Array, tails: Arra
     return nodes
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _node(u: float, total: float, table: Array, tails: Array, slopes: Array) -> Any:
     """(u, CDF, density) at u."""
     mass, slope = tail(u, 1.0, table[0], table[1], table[2], tails, slopes)
     return u, mass / total, slope / total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _cubic(share: float, left: Any, right: Any) -> Any:
     """The cubic through two nodes at ``u = left + share * width``: its value, and its slope in `share`."""
     start, end = (right[0] - left[0]) * left[2], (right[0] - left[0]) * right[2]
@@ -146,7 +146,7 @@ def _cubic(share: float, left: Any, right: Any) -> Any:
     return value, start + share * (2.0 * c2 + 3.0 * share * c3)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _invert_cubic(level: float, left: Any, right: Any) -> Any:
     """The u between two nodes where their cubic has the value `level`: Newton's method in a bracket."""
     low, high, share = 0.0, 1.0, 0.5

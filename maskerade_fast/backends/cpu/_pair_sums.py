@@ -15,16 +15,16 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ..._checks import Array
+from ._jit import inlined, inner, loop
 from ._math import exp_neg, fma
 
 LANES = 64
 _EPS = 2.220446049250313e-16
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@loop
 def fill_moments(
     start: int,
     stop: int,
@@ -43,7 +43,7 @@ def fill_moments(
         mean[point] = means[anchor, point] + shift
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@loop
 def fill_cdf(
     start: int, stop: int, packed: Array, anchor: int, means: Array, variances: Array, y: Array, out: Array
 ) -> None:
@@ -56,7 +56,7 @@ def fill_cdf(
             out[k, point] = tail(u, 1.0, table[0], table[1], table[2], tails, slopes)[0]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@loop
 def fill_log_density(
     start: int,
     stop: int,
@@ -89,7 +89,7 @@ def fill_log_density(
         out[point] = 2.0 * largest + (math.log(square) if square > 0.0 else -np.inf)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def fill_table(
     point: int, packed: Array, anchor: int, means: Array, variances: Array, local: Array, table: Array
 ) -> None:
@@ -117,7 +117,7 @@ def fill_table(
             inverse_sds[j] = 0.7071067811865476 / half_sd
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def new_table(h: int, n_entries: int) -> Any:
     """Scratch of one thread; the padding stays weight 0, mean 0, sd 1."""
     table = np.zeros((3, n_entries))
@@ -125,7 +125,7 @@ def new_table(h: int, n_entries: int) -> Any:
     return np.empty((3, h)), table
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def table_moments(table: Array) -> Any:
     """Total weight, mean and variance of a table; the mean is relative to the table's centre."""
     weights, centres, inverse_sds = table[0], table[1], table[2]
@@ -150,7 +150,7 @@ def table_moments(table: Array) -> Any:
     return total, mean, max(first.sum(), _EPS * second.sum()) / total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def tail(u: float, sign: float, weights: Array, centres: Array, inverse_sds: Array, tails: Array, slopes: Array) -> Any:
     """Weighted mass of ``sign * y <= u`` and its derivative in u; y is relative to the table's centre."""
     tails[:] = 0.0
@@ -166,7 +166,7 @@ def tail(u: float, sign: float, weights: Array, centres: Array, inverse_sds: Arr
     return tails.sum(), 0.3989422804014327 * slopes.sum()
 
 
-@njit(inline="always", error_model="numpy")  # type: ignore[untyped-decorator]
+@inlined
 def _upper_tail(z: float, bell: float) -> Any:
     """P(N(0, 1) > z) for z >= 0, given ``bell = exp(-z^2 / 2)``; relative error near 1e-15 plus that of
     `bell`.

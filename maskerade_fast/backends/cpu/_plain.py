@@ -63,3 +63,17 @@ def routine(spec: str) -> Any:
         return info.value
 
     return call
+
+
+_functions: list[Any] = []
+
+
+def address_of(signature: Any, function: Any) -> int:
+    """A number for `function`, in place of its address."""
+    _functions.append(function)
+    return len(_functions) - 1
+
+
+def caller(signature: Any) -> Any:
+    """Call the function of a number."""
+    return lambda address, arguments: _functions[address](*arguments)

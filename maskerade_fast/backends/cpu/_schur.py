@@ -23,9 +23,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from ._jit import inner
 from ._math import fma
 
 Array = NDArray[Any]
@@ -36,7 +36,7 @@ LAGS = 256  # diagonals at a time
 _EPS = 2.220446049250313e-16
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def lattice(gamma: float, ratio: float, width: int, p: Array, q: Array, y: Array) -> None:
     """One step on the places ``[:width]``."""
     for k in range(width):
@@ -48,14 +48,14 @@ def lattice(gamma: float, ratio: float, width: int, p: Array, q: Array, y: Array
         y[k] = fma(-ratio, new_q, y[k])
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def eliminate(ratio: float, width: int, q: Array, y: Array) -> None:
     """What a step does to another right-hand side on the places ``[:width]``, once `lattice` has made q new."""
     for k in range(width):
         y[k] = fma(-ratio, q[k], y[k])
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def run_ahead(first: int, width: int, bound: float, head: Array, out: Array) -> int:
     """g, v, the c and the targets of the steps ``first : first + width`` into the rows of `out`; returns info.
 
@@ -79,7 +79,7 @@ def run_ahead(first: int, width: int, bound: float, head: Array, out: Array) -> 
     return 0
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def sweep(
     first: int, steps: int, low: int, high: int, out: Array, p: Array, q: Array, y: Array, origin: int, panel: Array
 ) -> None:
@@ -107,7 +107,7 @@ def sweep(
                         target[k] = scale * column[k]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def advance(
     first: int, bound: float, whole: bool, p: Array, q: Array, y: Array, head: Array, out: Array, panel: Array
 ) -> int:
@@ -128,7 +128,7 @@ def advance(
             head[2 + c, k] = y[c, first + k]
     info = run_ahead(first, width, bound, head, out)
     if info != 0:
-        return info  # type: ignore[no-any-return]
+        return info
     sweep(first, width, 1, n - first, out, p, q, y, origin, panel)
     q[origin] = out[1, width - 1]
     for s in range(width):
@@ -143,7 +143,7 @@ def advance(
     return 0
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def start_schur(column: Array, diagonal: float, targets: Array, p: Array, q: Array, y: Array) -> None:
     """Generators of the matrix whose first column is `column`, but for its diagonal; `targets` and y are (r, N)."""
     n = len(column)
@@ -160,7 +160,7 @@ def start_schur(column: Array, diagonal: float, targets: Array, p: Array, q: Arr
     q[origin] = diagonal
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def schur(bound: float, whole: bool, p: Array, q: Array, y: Array, white: Array) -> tuple[int, float, float]:
     """All steps; returns info, log det L, with |L^-1 y|^2 / 2 where `white` has no rows, and the last pivot.
 
@@ -184,7 +184,7 @@ def schur(bound: float, whole: bool, p: Array, q: Array, y: Array, white: Array)
     return 0, half, q[len(q) - len(p)]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def diagonal_sums(negated: Array, pivot: float, solutions: Array, sums: Array) -> None:
     """Sums along the diagonals d of G = (S' S - C^-1) / 2 into `sums` (N,), from ``negated = -a`` and v.
 

@@ -15,9 +15,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from ._jit import inner, loop
 from ._math import dot, fma
 
 Array = NDArray[Any]
@@ -40,7 +40,7 @@ def targets_and_basis(y: Array, basis: Array) -> tuple[Array, Array]:
     return rows, start
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def project(row: int, column: int, white: Array, below: Array) -> None:
     """Take the unit column out of `row`, both with their parts below."""
     n, q = white.shape[1], below.shape[1]
@@ -53,7 +53,7 @@ def project(row: int, column: int, white: Array, below: Array) -> None:
         below[row, k] = fma(-share, below[column, k], below[row, k])
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@loop
 def take_out(white: Array, start: Array, below: Array) -> float:
     """Orthonormal columns in place of W, what they leave of z; returns half the quadratic form plus log det R.
 
@@ -81,10 +81,10 @@ def take_out(white: Array, start: Array, below: Array) -> float:
         for k in range(1, rows):
             project(0, k, white, below)
     square = dot(white[0], white[0], n) + dot(below[0], below[0], q)
-    return half + 0.5 * square  # type: ignore[no-any-return]
+    return half + 0.5 * square
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def combine(start: Array, below: Array, rows: Array) -> None:
     """C^-1 times targets and V, the rows (1 + q, N), to (C + V V')^-1 y and C^-1 V R^-1.
 
@@ -102,7 +102,7 @@ def combine(start: Array, below: Array, rows: Array) -> None:
             rows[1 + k, i] = total
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def trend_left(column: int, white: Array, below: Array, basis_new: Array, row: Array, left: Array) -> float:
     """b' v at test point `column`, whose whitened covariances are `row`; `left` (q,) receives R^-T (v - W' row).
 

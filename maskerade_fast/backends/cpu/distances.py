@@ -9,14 +9,15 @@ neither a temporary of size pairs x components nor a ragged sum is left.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..._checks import Array
 from ..._memory import require_room
 from ._distance_gradients import add_gradients
-from ._distance_kernels import ROWS, WINDOW, fill_lanes, fill_pairs, fill_self_terms
+from ._distance_loops import ROWS, Lanes, Side, fill_lanes, fill_pairs, fill_self_terms
+from ._distance_tiles import WINDOW, tile_address
 from ._native import native
 from ._parallel import parallel_for
 
@@ -24,16 +25,6 @@ __all__ = ["pairwise_distance", "pairwise_distance_vjp", "prepare_atoms"]
 
 _SERIAL_WORK = 400_000  # component pairs below which waking another thread (150 us) costs more than it saves
 _N_DATA = 3  # columns of Atoms.data before the features
-
-
-class Lanes(NamedTuple):
-    """The right-hand side in the layout of the module's docstring; L levels in V windows."""
-
-    atoms: Array  # (L * (1 + P) * WINDOW,): weight, then point; padded with weight 0
-    widths: Array  # (L,) lanes in use, a multiple of VECTOR
-    starts: Array  # (V + 1,) levels of a window
-    lane: Array  # (V, WINDOW) of each mixture in its window
-    data: Array  # (V, 3 + F, WINDOW) `Atoms.data` by lane
 
 
 class Atoms:
@@ -67,8 +58,13 @@ class Atoms:
             lane=np.zeros((n_windows, WINDOW), dtype=np.int64),
             data=np.zeros((n_windows, self.data.shape[1], WINDOW)),
         )
-        fill_lanes(self.offsets, self.weights, self.points, self.data, *lanes)
+        fill_lanes(self.side, lanes)
         return lanes
+
+    @property
+    def side(self) -> Side:
+        """The arrays needed on the left-hand side."""
+        return Side(self.offsets, self.weights, self.points, self.data, self.n_reflect, self.bandwidth)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -107,11 +103,12 @@ def prepare_atoms(
     if features is not None:
         data[:, _N_DATA:] = features
 
+    atoms.data = data
+
     def block(start: int, stop: int) -> None:
-        fill_self_terms(start, stop, offsets, weights, points, n_reflect, atoms.bandwidth, atoms.mass_correction, data)
+        fill_self_terms(start, stop, atoms.side, atoms.mass_correction)
 
     run(block, len(atoms), 1024, len(weights) * 4)
-    atoms.data = data
     return atoms
 
 
@@ -151,13 +148,12 @@ def walk_tiles(
         By lane; none for the matrix itself.
     out : (B_a, B_b), or (B_a, k) zeros
     """
-    lanes, (power, outputscale, lengthscale) = b.lanes, kernel
+    side, lanes, (power, outputscale, lengthscale) = a.side, b.lanes, kernel
+    tile = tile_address(a.points.shape[1] // 2, a.bandwidth > 0.0)
+    shape = (power, float(outputscale), -1.0 / lengthscale**2)
 
     def block(start: int, stop: int) -> None:
-        fill_pairs(
-            start, stop, rows, symmetric, power, outputscale, -1.0 / lengthscale**2,
-            a.offsets, a.weights, a.points, a.data, a.n_reflect, a.bandwidth, *lanes, vectors, out,
-        )  # fmt: skip
+        fill_pairs(start, stop, tile, rows, symmetric, *shape, side, lanes, vectors, out)
 
     run(block, -(-len(a) // rows) * len(lanes.lane), tiles, len(a.weights) * len(b.weights))
 
@@ -169,13 +165,10 @@ def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array, distance: Array | No
     if cotangent.size == 0:
         return g_weights, g_points
     distance = pairwise_distance(a, None if b is a else b) if distance is None else native(distance, np.float64)
-    lanes = b.lanes
+    side, lanes = a.side, b.lanes
 
     def block(start: int, stop: int) -> None:
-        add_gradients(
-            start, stop, cotangent, distance, a.mass_correction, a.offsets, a.weights, a.points, a.data, a.n_reflect,
-            a.bandwidth, *lanes, g_weights, g_points,
-        )  # fmt: skip
+        add_gradients(start, stop, cotangent, distance, a.mass_correction, side, lanes, g_weights, g_points)
 
     run(block, len(a), 4, 2 * len(a.weights) * len(b.weights))
     return g_weights, g_points

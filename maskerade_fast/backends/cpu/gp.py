@@ -8,217 +8,23 @@ C is ill-conditioned.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from ._arguments import NewPoints, Problem, Workspace
 from ._batch import Predictions, Workers
-from ._covariance import Workspace, factor_mixture, factor_shared, share_matrices, whitened
-from ._lapack import addresses, solve_rows, solve_vector, subtract_squares
-from ._math import dot
+from ._covariance import factor_shared, share_matrices
+from ._gp_loops import POINTS, PredictionResults, prediction_entries, predictions
+from ._likelihood_loops import BLOCKS_STAGE, FACTOR_STAGE, FINISH_STAGE, VALUE_STAGE
 from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
-from .gram import (
-    basis_by_function,
-    fill_tables,
-    gram_rows,
-    least_values,
-    mirror,
-    noise_with_basis,
-    points_by_axis,
-    total_weight,
-)
-from .likelihood import BLOCKS_STAGE, FACTOR_STAGE, FINISH_STAGE, VALUE_STAGE
+from ._points import basis_by_function, least_values, noise_with_basis, points_by_axis
 
 __all__ = ["predict_gp"]
 
 Array = NDArray[Any]
-
-POINTS = 128  # test points in a block
-_EPS = 2.220446049250313e-16
-
-
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def latent_variance(blas: Array, prior: float, solved: Array, factor: Array, largest: float, scratch: Array) -> float:
-    """k(0) - |v|^2; a negative one becomes 0 if rounding explains it, else NaN.
-
-    The factor is exact for a matrix within N eps max diag(C) of C, entry by entry, which moves |v|^2 by up to
-    that times the square of the sum of |C^-1 k|; the bound is 8 N eps max diag(C) (1 + sum |C^-1 k|)^2.
-    """
-    n = len(solved)
-    variance = prior - dot(solved, solved, n)
-    if variance < 0.0:
-        for i in range(n):
-            scratch[i] = solved[i]
-        solve_vector(blas, True, n, factor.ctypes.data, n, scratch.ctypes.data)
-        total = 1.0
-        for i in range(n):
-            total += abs(scratch[i])
-        variance = 0.0 if -variance <= 8.0 * n * _EPS * largest * total * total else math.nan
-    return variance  # type: ignore[no-any-return]
-
-
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def predict_block(
-    b: int,
-    block: int,
-    blas: Array,
-    offsets: Array,
-    weights: Array,
-    means: Array,
-    x: Array,
-    x_new: Array,
-    high_new: Array,
-    low_new: Array,
-    n_phases: int,
-    basis: Array,
-    basis_new: Array,
-    largest: float,
-    matrix: Array,
-    rates: Array,
-    cosines: Array,
-    sines: Array,
-    z: Array,
-    solved: Array,
-    first_row: int,
-    mean: Array,
-    variance: Array,
-) -> None:
-    """Means and latent variances of one block of test points; its V' goes to `solved` from `first_row` on."""
-    n_points = x.shape[1]
-    start = block * POINTS
-    stop = min(start + POINTS, x_new.shape[1])
-    first = offsets[b]
-    n = offsets[b + 1] - first
-    rows = solved[first_row : first_row + stop - start]
-    block_x = np.ascontiguousarray(x_new[:, start:stop])
-    block_high = np.ascontiguousarray(high_new[:, start:stop])
-    block_low = np.ascontiguousarray(low_new[:, start:stop])
-    cos_new = np.empty((n * n_phases, stop - start))
-    sin_new = np.empty((n * n_phases, stop - start))
-    scratch = np.empty(n_points)
-    fill_tables(first, n, means, block_high, block_low, n_phases, cos_new, sin_new)
-    gram_rows(
-        np.int64(0), stop - start, np.int64(0), n, first, weights, rates, block_x, cos_new, sin_new, x, cosines,
-        sines, n_phases, np.ascontiguousarray(basis_new[:, start:stop]), basis, rows,
-    )  # fmt: skip
-    solve_rows(blas, False, n_points, stop - start, matrix.ctypes.data, n_points, rows.ctypes.data, n_points)
-    prior = total_weight(first, n, weights)
-    for r in range(stop - start):
-        mean[b, start + r] = dot(rows[r], z, n_points)
-        own = prior
-        for c in range(basis_new.shape[0]):
-            own += basis_new[c, start + r] * basis_new[c, start + r]
-        variance[b, start + r] = latent_variance(blas, own, rows[r], matrix, largest, scratch)
-
-
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def finish_covariance(
-    b: int,
-    blas: Array,
-    offsets: Array,
-    weights: Array,
-    means: Array,
-    x_new: Array,
-    high_new: Array,
-    low_new: Array,
-    n_phases: int,
-    basis_new: Array,
-    rates: Array,
-    solved: Array,
-    variance: Array,
-    covariance: Array,
-) -> None:
-    """K(X*, X*) - V'V, symmetric, with the diagonal that `latent_variance` gives."""
-    n_new = x_new.shape[1]
-    first = offsets[b]
-    n = offsets[b + 1] - first
-    cosines = np.empty((n * n_phases, n_new))
-    sines = np.empty((n * n_phases, n_new))
-    out = covariance[b]
-    fill_tables(first, n, means, high_new, low_new, n_phases, cosines, sines)
-    gram_rows(
-        np.int64(0), n_new, np.int64(1), n, first, weights, rates, x_new, cosines, sines, x_new, cosines, sines,
-        n_phases, basis_new, basis_new, out,
-    )  # fmt: skip
-    for i in range(n_new):
-        out[i, i] = 0.0
-    n_points = solved.shape[1]
-    subtract_squares(blas, n_new, n_points, solved.ctypes.data, n_points, out.ctypes.data, n_new)
-    for i in range(n_new):
-        out[i, i] = variance[b, i]
-    mirror(out)
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _predictions(
-    start: int,
-    stop: int,
-    stages: int,
-    part_start: int,
-    part_stop: int,
-    blas: Array,
-    offsets: Array,
-    weights: Array,
-    means: Array,
-    scales: Array,
-    x: Array,
-    high: Array,
-    low: Array,
-    y: Array,
-    noise: Array,
-    jitter: float,
-    n_phases: int,
-    x_new: Array,
-    high_new: Array,
-    low_new: Array,
-    basis: Array,
-    basis_new: Array,
-    full: bool,
-    largest_noise: Array,
-    matrix: Array,
-    rates: Array,
-    cosines: Array,
-    sines: Array,
-    z: Array,
-    solved: Array,
-    mean: Array,
-    variance: Array,
-    covariance: Array,
-    info: Array,
-    shift: Array,
-) -> None:
-    """Mixtures ``start : stop``, one after another on this thread, or one stage of one mixture.
-
-    One entry for all stages, as in `likelihood._likelihoods`; `part_start` and `part_stop` bound the blocks
-    of points.
-    """
-    for b in range(start, stop):
-        if stages & FACTOR_STAGE:
-            info[b], shift[b] = factor_mixture(
-                b, blas, offsets, weights, means, scales, x, high, low, noise, jitter, n_phases, basis,
-                rates, cosines, sines, matrix,
-            )  # fmt: skip
-        if info[b] != 0:
-            continue
-        if stages & VALUE_STAGE:
-            whitened(blas, matrix, y, z)
-        if stages & BLOCKS_STAGE:
-            k0 = total_weight(offsets[b], offsets[b + 1] - offsets[b], weights)
-            largest = k0 + largest_noise[b] + shift[b]
-            for block in range(part_start, part_stop):
-                predict_block(
-                    b, block, blas, offsets, weights, means, x, x_new, high_new, low_new, n_phases, basis, basis_new,
-                    largest, matrix, rates, cosines, sines, z, solved, block * POINTS if full else 0, mean, variance,
-                )  # fmt: skip
-        if stages & FINISH_STAGE:
-            finish_covariance(
-                b, blas, offsets, weights, means, x_new, high_new, low_new, n_phases, basis_new, rates, solved,
-                variance, covariance,
-            )  # fmt: skip
 
 
 def predict_gp(
@@ -250,7 +56,9 @@ def predict_gp(
         functions, new_functions = basis_by_function(basis), basis_by_function(basis_new)
         targets, noise = native(y), noise_with_basis(noise, functions)
         n_phases = n_dims if per_axis else 1
-        blas = addresses()
+        problem = Problem(mixtures, points, targets, noise, functions, float(jitter), n_phases)
+        test, entries = NewPoints(*new, new_functions), prediction_entries(full)
+        outputs = PredictionResults(results.mean, results.variance, results.covariance, results.info)
         sizes = (int(np.diff(offsets).max()), n_points, n_dims, n_phases)
         threads = n_threads()
         largest_noise = np.broadcast_to(noise.max(axis=1), n_mixtures).copy()
@@ -261,26 +69,24 @@ def predict_gp(
         wanted = 1 if sharing else min(threads, n_mixtures)
         each = Workspace.bytes(*sizes, in_work * (threads if sharing and not full else 1))
         what = f"working memory for one matrix of {n_points} points and {height} test points"
-        workers = Workers(wanted, each, max_bytes, what, lambda: (Workspace(*sizes), np.empty((height, n_points))))
+        workers = Workers(
+            wanted, each, max_bytes, what, lambda: (Workspace.empty(*sizes), np.empty((height, n_points)))
+        )
 
         n_blocks = -(-n_new // POINTS)
         last = FINISH_STAGE if full and n_new else 0  # LAPACK's kin refuse matrices without rows
 
         def run(w: Workspace, solved: Array, start: int, stop: int, stages: int, i: int, j: int) -> None:
-            data = (*mixtures, *points, targets, noise, jitter, n_phases)
-            problem = (blas, *data, *new, functions, new_functions, full, largest_noise)
-            buffers = (w.matrix, w.rates, w.cosines, w.sines, w.vector, solved)
-            outputs = (results.mean, results.variance, results.covariance, results.info, shift)
-            _predictions(start, stop, stages, i, j, *problem, *buffers, *outputs)
+            predictions(
+                start, stop, stages, i, j, problem, test, full, largest_noise, w, solved, entries, outputs, shift
+            )
 
         def across(space: tuple[Workspace, Array], start: int, stop: int) -> None:
             run(*space, start, stop, FACTOR_STAGE | VALUE_STAGE | BLOCKS_STAGE | last, 0, n_blocks)
 
         def shared(b: int) -> None:
             w, solved = workers.spaces[0]
-            results.info[b], shift[b] = factor_shared(
-                b, blas, mixtures, points, noise, jitter, n_phases, functions, w, threads
-            )
+            results.info[b], shift[b] = factor_shared(b, problem, w, entries.gram, threads)
             run(w, solved, b, b + 1, VALUE_STAGE, 0, 0)
 
             def blocks(i: int, j: int) -> None:

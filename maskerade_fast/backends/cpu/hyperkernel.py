@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..._checks import Array
-from ._distance_kernels import WINDOW, covariance
+from ._distance_loops import covariance
+from ._distance_tiles import WINDOW
 from .distances import pairwise, run, walk_tiles
 
 __all__ = ["covariance_from_distance", "hyperkernel", "hyperkernel_matvec"]

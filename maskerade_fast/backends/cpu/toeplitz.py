@@ -17,14 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._lags import lags_of
+from ._arguments import NewPoints, Points
 from ._batch import Likelihoods, Predictions, Workers
-from ._lapack import addresses
+from ._gp_loops import POINTS, PredictionResults, covariance_address
+from ._gram_loops import gram_entries
 from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
-from ._toeplitz_kernels import PANEL, fill_likelihoods, fill_prediction_blocks, finish_prediction
+from ._points import basis_by_function, points_by_axis
+from ._toeplitz_loops import PANEL, Grid, fill_likelihoods, fill_prediction_blocks, finish_prediction
 from ._trend import targets_and_basis
-from .gp import POINTS
-from .gram import basis_by_function, points_by_axis
 
 __all__ = ["toeplitz_log_likelihood", "toeplitz_predict_gp"]
 
@@ -53,8 +54,8 @@ def toeplitz_log_likelihood(
         lags = lags_of(X[[0, -1], 0], n_points)
         functions = basis_by_function(basis)
         targets, start_at = targets_and_basis(native(y), functions)
-        level, noise = mean_square(functions), native(noise)
-        arguments = (*native_batch(offsets, weights, means, scales), lags, targets, start_at, level)
+        grid = Grid(lags, targets, start_at, mean_square(functions), native(noise), float(jitter))
+        mixtures, entries = native_batch(offsets, weights, means, scales), gram_entries()
         n_max, q = int(np.diff(offsets).max()), len(functions)
         # kernel, generators, targets, tables; q in front, sums, their scratch; the whitened rows of a trend
         rows = 4 + q + 2 * n_max + (5 + 2 * q if grad else 0) + (1 + q if q else 0)
@@ -62,7 +63,7 @@ def toeplitz_log_likelihood(
         workers = Workers(min(n_threads(), n_mixtures), 8 * n_points * rows, max_bytes, what, lambda: None)
 
         def across(_: None, start: int, stop: int) -> None:  # what it works on is small enough to be made anew
-            fill_likelihoods(start, stop, *arguments, noise, jitter, grad, *results.arrays)
+            fill_likelihoods(start, stop, mixtures, grid, grad, entries, results.arrays)
 
         workers.across(across, n_mixtures)
     return results.of_type(dtype)
@@ -96,15 +97,16 @@ def toeplitz_predict_gp(
     if n_mixtures:
         lags = lags_of(X[[0, -1], 0], n_points)
         # the data by the lags, not by X: what X is off the grid would not be in their covariance
-        points = (lags[:1], lags[:1], lags[1:])
+        points = Points(lags[:1], lags[:1], lags[1:])
         _, high, low = points_by_axis(X_new, X[0])
-        new = (high, high, low)
         batch = native_batch(offsets, weights, means, scales)
         functions, new_functions = basis_by_function(basis), basis_by_function(basis_new)
-        trend = (*targets_and_basis(native(y), functions), mean_square(functions))
-        problem = (lags, *points, *trend, native(noise), jitter, *new, new_functions)
+        targets, start_at = targets_and_basis(native(y), functions)
+        grid = Grid(lags, targets, start_at, mean_square(functions), native(noise), float(jitter))
+        test, entries = NewPoints(high, high, low, new_functions), gram_entries()
+        outputs = PredictionResults(results.mean, results.variance, results.covariance, results.info)
         sides = 1 + len(functions)
-        blas, threads = addresses(), n_threads()
+        threads = n_threads()
         n_max = int(np.diff(offsets).max())
         n_blocks = max(1, -(-n_new // POINTS))
         height = min(n_new, POINTS)
@@ -121,14 +123,14 @@ def toeplitz_predict_gp(
         left = np.empty((sides - 1, n_new if full else 0))
 
         def run(start: int, stop: int, kept: Array) -> None:
-            outputs = (results.mean, results.variance, results.info)
-            fill_prediction_blocks(start, stop, n_blocks, blas, *batch, *problem, kept, left, *outputs)
+            fill_prediction_blocks(start, stop, n_blocks, batch, grid, points, test, kept, left, entries, outputs)
 
         def whole(b: int) -> None:
             first = b * n_blocks
             parallel_for(lambda i, j: run(first + i, first + j, solved), n_blocks, 1, threads=workers.count)
             if results.info[b] == 0:
-                finish_prediction(b, blas, *batch, *new, left, solved, results.variance, results.covariance)
+                left_over = NewPoints(high, high, low, left)
+                finish_prediction(b, batch, left_over, solved, entries, covariance_address(), outputs)
 
         with single_threaded_blas():
             if full and n_new:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from ._arguments import GramEntries, Mixtures, NewPoints, Points
+from ._cholesky_loops import RETRIES, shift_of
+from ._gp_loops import POINTS, PredictionResults, call_covariance
+from ._gram_loops import call_rows, call_tables, fill_rates, noise_at, total_weight
+from ._jit import inner, loop
 from ._lapack import solve_panel, subtract_panel_product
+from ._likelihood_loops import LikelihoodResults
 from ._math import dot, exp_neg, fma
 from ._schur import STEPS, advance, diagonal_sums, schur, start_schur
 from ._trend import combine, take_out, trend_left
-from .cholesky import RETRIES, shift_of
-from .gp import POINTS, finish_covariance
-from .gram import fill_rates, fill_tables, gram_rows, noise_at, total_weight
 
 Array = NDArray[Any]
 
@@ -23,16 +25,26 @@ PANEL = 4 * STEPS  # columns of the factor at a time: a product over fewer is bo
 _EPS = 2.220446049250313e-16
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def kernel_column(
-    b: int, offsets: Array, weights: Array, means: Array, scales: Array, lags: Array, tables: Array, column: Array
-) -> None:
+class Grid(NamedTuple):
+    """Data on a regular grid."""
+
+    lags: Array  # (2, N) of `lags_of`
+    targets: Array  # (1 + q, N) of `targets_and_basis`
+    start_at: Array  # (q,) of `targets_and_basis`
+    level: float  # what the basis adds to the mean diagonal
+    noise: Array  # (B or 1, 1)
+    jitter: float
+
+
+@inner
+def kernel_column(b: int, mixtures: Mixtures, lags: Array, entries: GramEntries, tables: Array, column: Array) -> None:
     """k of mixture b at `lags` (2, N) of `lags_of`; `tables` (2, n, N) keep exp cos and exp sin of each component."""
+    offsets, weights, means, scales = mixtures
     first = offsets[b]
     n = offsets[b + 1] - first
     rates = np.empty((n, 1))
     fill_rates(first, n, scales, rates)
-    fill_tables(first, n, means, lags[:1], lags[1:], 1, tables[0], tables[1])
+    call_tables(entries.fill_tables, (first, n, means, lags[:1], lags[1:], 1, tables[0], tables[1]))
     for i in range(len(column)):
         column[i] = 0.0
     for q in range(n):
@@ -48,30 +60,20 @@ def kernel_column(
     column[0] = total_weight(first, n, weights)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@loop
 def fill_likelihoods(
     start: int,
     stop: int,
-    offsets: Array,
-    weights: Array,
-    means: Array,
-    scales: Array,
-    lags: Array,
-    targets: Array,
-    start_at: Array,
-    level: float,
-    noise: Array,
-    jitter: float,
+    mixtures: Mixtures,
+    grid: Grid,
     grad: bool,
-    value: Array,
-    info: Array,
-    shift: Array,
-    d_weights: Array,
-    d_means: Array,
-    d_scales: Array,
-    d_noise: Array,
+    entries: GramEntries,
+    results: LikelihoodResults,
 ) -> None:
-    """Mixtures ``start : stop``, one after another on this thread; `targets` and `start_at` of `targets_and_basis`."""
+    """Mixtures ``start : stop``, one after another on this thread."""
+    offsets, weights, _, scales = mixtures
+    lags, targets, start_at, level, noise, jitter = grid
+    value, info, shift, d_weights, d_means, d_scales, d_noise = results
     sides, n_points = targets.shape
     n_max = 0
     for b in range(start, stop):
@@ -85,7 +87,7 @@ def fill_likelihoods(
     below = np.empty((sides, sides - 1))
     sums = np.empty(n_points if grad else 0)
     for b in range(start, stop):
-        kernel_column(b, offsets, weights, means, scales, lags, tables, column)
+        kernel_column(b, mixtures, lags, entries, tables, column)
         diagonal = column[0] + noise_at(noise, b, 0)
         code, half, pivot = 0, 0.0, 0.0
         for attempt in range(RETRIES + 1):
@@ -125,7 +127,7 @@ def fill_likelihoods(
             d_scales[j, 0] = -4.0 * math.pi**2 * weights[j] * scales[j, 0] * square
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def solve_streamed(
     column: Array, diagonal: float, count: int, blas: Array, rows: Array, p: Array, q: Array, y: Array, panel: Array
 ) -> int:
@@ -140,7 +142,7 @@ def solve_streamed(
         for t in range(first, stop, STEPS):
             info = advance(t, bound, False, p, q, y, head, out, panel[t - first : t - first + STEPS])
             if info != 0:
-                return info  # type: ignore[no-any-return]
+                return info
         width = stop - first
         solve_panel(blas, width, count, panel[0, first:].ctypes.data, n, rows[0, first:].ctypes.data, n)
         if stop < n:
@@ -151,7 +153,7 @@ def solve_streamed(
     return 0
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@inner
 def inverse_total(column: Array, diagonal: float, targets: Array) -> float:
     """Sum of |C^-1 targets|."""
     n = len(column)
@@ -164,41 +166,31 @@ def inverse_total(column: Array, diagonal: float, targets: Array) -> float:
     return total
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@loop
 def fill_prediction_blocks(
     start: int,
     stop: int,
     n_blocks: int,
-    blas: Array,
-    offsets: Array,
-    weights: Array,
-    means: Array,
-    scales: Array,
-    lags: Array,
-    x: Array,
-    high: Array,
-    low: Array,
-    targets: Array,
-    start_at: Array,
-    level: float,
-    noise: Array,
-    jitter: float,
-    x_new: Array,
-    high_new: Array,
-    low_new: Array,
-    basis_new: Array,
+    mixtures: Mixtures,
+    grid: Grid,
+    points: Points,
+    test: NewPoints,
     solved: Array,
     left: Array,
-    mean: Array,
-    variance: Array,
-    info: Array,
+    entries: GramEntries,
+    results: PredictionResults,
 ) -> None:
     """Blocks of test points ``start : stop``, numbered through the batch.
 
     If `solved` (M, N) has rows it receives the whitened covariances, and `left` (q, M) what the trend leaves.
     """
+    offsets, weights, means, scales = mixtures
+    lags, targets, start_at, level, noise, jitter = grid
+    x, high, low = points
+    blas, basis_new = entries.blas, test.basis
+    mean, variance, _, info = results
     sides, n_points = targets.shape
-    n_new = x_new.shape[1]
+    n_new = test.x.shape[1]
     p, q, unused = np.empty(n_points), np.empty(n_points), np.empty((1, n_points))
     below, own_left = np.empty((sides, sides - 1)), np.empty(sides - 1)
     column = np.empty(n_points)
@@ -212,24 +204,22 @@ def fill_prediction_blocks(
         first = offsets[b]
         n = offsets[b + 1] - first
         tables = np.empty((2, n, n_points))
-        kernel_column(b, offsets, weights, means, scales, lags, tables, column)
+        kernel_column(b, mixtures, lags, entries, tables, column)
         rates = np.empty((n, 1))
         fill_rates(first, n, scales, rates)
-        fill_tables(first, n, means, high, low, 1, tables[0], tables[1])
-        new = np.ascontiguousarray(x_new[:, begin : begin + width])
-        new_high = np.ascontiguousarray(high_new[:, begin : begin + width])
-        new_low = np.ascontiguousarray(low_new[:, begin : begin + width])
+        call_tables(entries.fill_tables, (first, n, means, high, low, 1, tables[0], tables[1]))
+        new = np.ascontiguousarray(test.x[:, begin : begin + width])
+        new_high = np.ascontiguousarray(test.high[:, begin : begin + width])
+        new_low = np.ascontiguousarray(test.low[:, begin : begin + width])
         new_tables = np.empty((2, n, width))
-        fill_tables(first, n, means, new_high, new_low, 1, new_tables[0], new_tables[1])
+        call_tables(entries.fill_tables, (first, n, means, new_high, new_low, 1, new_tables[0], new_tables[1]))
+        sides_of = (weights, rates, new, new_tables[0], new_tables[1], x, tables[0], tables[1])
         k0 = column[0]
         diagonal = k0 + noise_at(noise, b, 0)
         code, shift = 0, 0.0
         for attempt in range(RETRIES + 1):
             shift = shift_of(attempt, jitter, diagonal + level)
-            gram_rows(
-                np.int64(0), width, np.int64(0), n, first, weights, rates, new, new_tables[0], new_tables[1], x,
-                tables[0], tables[1], 1, no_basis, no_basis, rows,
-            )  # fmt: skip
+            call_rows(entries.gram_rows, (0, width, 0, n, first, *sides_of, 1, no_basis, no_basis, rows))
             rows[width : width + sides] = targets
             code = solve_streamed(column, diagonal + shift, width + sides, blas, rows, p, q, unused, panel)
             if code == 0 or jitter == 0.0:
@@ -244,13 +234,11 @@ def fill_prediction_blocks(
         for r in range(width):
             mean[b, begin + r] = dot(rows[r], white[0], n_points)
             rest = k0 - dot(rows[r], rows[r], n_points)
-            if rest < 0.0:  # 0 where rounding explains it, else NaN, as `gp.latent_variance`
+            if rest < 0.0:  # 0 where rounding explains it, else NaN, as `_gp_loops.latent_variance`
                 again = np.ascontiguousarray(new_tables[:, :, r : r + 1])
                 cross = panel[:1]
-                gram_rows(
-                    np.int64(0), np.int64(1), np.int64(0), n, first, weights, rates, new[:, r : r + 1].copy(),
-                    again[0], again[1], x, tables[0], tables[1], 1, no_basis, no_basis, cross,
-                )  # fmt: skip
+                one = (weights, rates, new[:, r : r + 1].copy(), again[0], again[1], x, tables[0], tables[1])
+                call_rows(entries.gram_rows, (0, 1, 0, n, first, *one, 1, no_basis, no_basis, cross))
                 total = 1.0 + inverse_total(column, diagonal + shift, cross[0])
                 rest = 0.0 if -rest <= 8.0 * n_points * _EPS * (diagonal + shift) * total * total else math.nan
             if sides > 1:
@@ -262,26 +250,20 @@ def fill_prediction_blocks(
                 left[:, begin + r] = own_left
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@loop
 def finish_prediction(
     b: int,
-    blas: Array,
-    offsets: Array,
-    weights: Array,
-    means: Array,
-    scales: Array,
-    x_new: Array,
-    high_new: Array,
-    low_new: Array,
-    left: Array,
+    mixtures: Mixtures,
+    test: NewPoints,
     solved: Array,
-    variance: Array,
-    covariance: Array,
+    entries: GramEntries,
+    covariance_entry: int,
+    results: PredictionResults,
 ) -> None:
-    """K(X*, X*) less the squares of `solved`, plus those of `left`, of mixture b."""
-    n = offsets[b + 1] - offsets[b]
+    """K(X*, X*) less the squares of `solved`, of mixture b; the basis of `test` is what the trend leaves."""
+    first = mixtures.offsets[b]
+    n = mixtures.offsets[b + 1] - first
     rates = np.empty((n, 1))
-    fill_rates(offsets[b], n, scales, rates)
-    finish_covariance(
-        b, blas, offsets, weights, means, x_new, high_new, low_new, 1, left, rates, solved, variance, covariance,
-    )  # fmt: skip
+    fill_rates(first, n, mixtures.scales, rates)
+    arguments = (b, mixtures, 1, test, rates, solved, entries, results.variance, results.covariance)
+    call_covariance(covariance_entry, arguments)
