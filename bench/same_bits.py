@@ -95,7 +95,8 @@ def collect(device: str, journals: Path, out: Path) -> None:
         from operations import operations
 
         found |= {f"operations/{name}": np.asarray(value) for name, value in operations().items()}
-    np.savez(out, **found)
+    arrays: dict[str, Any] = {**found}
+    np.savez(out, **arrays)
 
 
 def emulate(folder: Path) -> None:

@@ -127,7 +127,7 @@ def test_an_interrupt_between_a_state_and_its_row_keeps_both() -> None:
         asked = 0
 
         @property
-        def row(self) -> HistoryRow:  # type: ignore[override]
+        def row(self) -> HistoryRow:
             Late.asked += 1
             if Late.asked == 1:
                 raise KeyboardInterrupt
@@ -136,7 +136,7 @@ def test_an_interrupt_between_a_state_and_its_row_keeps_both() -> None:
     run = Scripted()
     state = Late.__new__(Late)
     object.__setattr__(state, "failed_starts", 0)
-    run.steps = lambda: iter([state])  # type: ignore[method-assign, assignment, return-value]
+    run.steps = lambda: iter([state])  # type: ignore[method-assign]
     assert [row.evaluations for row in drive(run, run.units, Bar()).history] == [1, 1]
 
 

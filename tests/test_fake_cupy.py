@@ -43,7 +43,8 @@ def test_type_and_module(cupy: Any) -> None:
     a = cupy.ones((2, 3), np.float32)
     assert is_cupy(a)
     assert array_namespace(a) is cupy
-    assert get_backend(a).__name__ == "maskerade_fast.backends.gpu"
+    backend: Any = get_backend(a)
+    assert backend.__name__ == "maskerade_fast.backends.gpu"
     assert not isinstance(a, np.ndarray)
     assert (a.shape, a.ndim, a.size, a.nbytes, a.dtype, len(a)) == ((2, 3), 2, 6, 24, np.float32, 2)
     assert_array_equal(to_host(a), np.ones((2, 3)))

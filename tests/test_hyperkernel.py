@@ -25,7 +25,7 @@ from maskerade_fast.hyperkernel import (
     squared_distance,
 )
 
-METRICS = [
+METRICS: list[dict[str, Any]] = [
     {},
     {"reflect": True, "frequency_scale": 0.7},
     {"noise_weight": 0.3},
@@ -277,9 +277,11 @@ def test_methods_have_the_bits_of_the_functions(
 
 
 def test_settings_are_values() -> None:
-    kernel = HyperKernel(np.float32(2.0), 1, metric=Metric(noise_weight=1.0))
+    two: Any = np.float32(2.0)
+    square: Any = np.int64(2)
+    kernel = HyperKernel(two, 1, metric=Metric(noise_weight=1.0))
     assert kernel == HyperKernel(2.0, 1.0, 2, Metric(noise_weight=1.0))
-    assert len({kernel, HyperKernel(2.0, 1.0), HyperKernel(2, 1, np.int64(2))}) == 2
+    assert len({kernel, HyperKernel(2.0, 1.0), HyperKernel(2, 1, square)}) == 2
     assert [type(x) for x in (kernel.outputscale, kernel.lengthscale, kernel.power)] == [float, float, int]
     with pytest.raises(dataclasses.FrozenInstanceError):
         kernel.power = 1  # type: ignore[misc]
@@ -290,7 +292,7 @@ def test_settings_are_values() -> None:
     with pytest.raises(ValueError, match="power: 3, expected one of 1, 2"):
         dataclasses.replace(kernel, power=3)
     with pytest.raises(TypeError, match="metric: str, expected a Metric"):
-        dataclasses.replace(kernel, metric="energy")
+        dataclasses.replace(kernel, metric="energy")  # type: ignore[arg-type]
 
 
 def test_a_kernel_without_a_metric_takes_that_of_a_prepared_batch(rng: np.random.Generator) -> None:

@@ -34,7 +34,12 @@ def test_without_its_file_scipys_own_class_gives_the_same_net(monkeypatch: pytes
     monkeypatch.setattr(_sobol, "_FILE", "not there")
     calls = []
     genuine = _sobol._by_scipy
-    monkeypatch.setattr(_sobol, "_by_scipy", lambda *a: (calls.append(a), genuine(*a))[1])
+
+    def noted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return genuine(*arguments)
+
+    monkeypatch.setattr(_sobol, "_by_scipy", noted)
     try:
         assert_array_equal(scrambled_net(5, 16, 30, np.random.default_rng(1)), expected)
     finally:
