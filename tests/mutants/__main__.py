@@ -1,6 +1,7 @@
 """Put small faults into the sources, one at a time, and see which test notices each.
 
     python tests/mutants [--seed 16] [--group gpu cpu] [--jobs 2] [--minutes M] [--list] [--again WORD] [--whole]
+    python tests/mutants --known          every fault of the record, each by the test it fails
     python tests/mutants --quick          what .ci/run does: faults that need no compiler, each by the test it fails
 
 Results are kept in bench/results/mutants.json and written after every fault: a run that is cut off goes on where it
@@ -39,8 +40,8 @@ def main() -> int:
     options = arguments()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    if options.quick:
-        return quick(options.jobs)
+    if options.quick or options.known:
+        return known(noticed_before(options.quick), options.jobs)
     kept = record.read()
     if options.again:
         kept = {key: entry for key, entry in kept.items() if options.again not in json.dumps(entry)}
@@ -113,23 +114,30 @@ def work(places: list[Place], kept: dict[str, Any], options: argparse.Namespace,
         run_all(worker, options.jobs)
 
 
-def quick(jobs: int) -> int:
-    """Faults that need no compiler, each by the one test that noticed it."""
-    start = time.monotonic()
+def noticed_before(quick: bool) -> list[tuple[Place, str]]:
+    """Faults of the record that some test noticed, with that test; for a quick run those that need no compiler."""
     chosen: list[tuple[Place, str]] = []
     total = 0.0
     for entry in sorted(record.read().values(), key=lambda entry: entry.get("seconds_alone") or 1e9):
         place = record.place_of(entry)
-        alone = entry.get("seconds_alone")
-        if entry["status"] != "killed" or "exit status" in (entry.get("how") or ""):
-            continue  # a crash need not come again
-        if place.file.endswith(rules.PYTHON) and alone and alone <= QUICK_SECONDS:
-            text = (rules.ROOT / place.file).read_text(encoding="utf-8") if (rules.ROOT / place.file).exists() else ""
-            if place.old in text.split("\n") and total + alone <= QUICK_TOTAL:
-                total += alone
-                chosen.append((place, entry["test"]))
+        alone = entry.get("seconds_alone") or 1e9
+        path = rules.ROOT / place.file
+        if entry["status"] != "killed" or not path.exists() or place.old not in path.read_text("utf-8").split("\n"):
+            continue
+        if quick:
+            crash = "exit status" in (entry.get("how") or "")  # which need not come again
+            if crash or not place.file.endswith(rules.PYTHON) or alone > QUICK_SECONDS or total + alone > QUICK_TOTAL:
+                continue
+            total += alone
+        chosen.append((place, entry["test"]))
+    return chosen
+
+
+def known(places: list[tuple[Place, str]], jobs: int) -> int:
+    """Try faults by the tests that noticed them before."""
+    start = time.monotonic()
     waiting: queue.SimpleQueue[tuple[Place, str]] = queue.SimpleQueue()
-    for pair in chosen:
+    for pair in places:
         waiting.put(pair)
     unnoticed: list[str] = []
     done: list[Place] = []
@@ -137,7 +145,7 @@ def quick(jobs: int) -> int:
 
         def worker(number: int) -> None:
             workplace = trials.Workplace(Path(folder) / f"tree{number}")
-            if number == 0 and not passes(workplace, [test for _, test in chosen]):
+            if number == 0 and not passes(workplace, [test for _, test in places]):
                 unnoticed.append("the tests fail without a fault")
             while not waiting.empty():
                 try:
@@ -186,6 +194,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--whole", action="store_true", help="run all tests, not those near a fault alone")
     parser.add_argument("--list", action="store_true", help="show what is drawn, and what is known of it")
     parser.add_argument("--again", help="forget the outcomes that have this word in them (survived, a file, a kind)")
+    parser.add_argument("--known", action="store_true", help="faults of the record, each by the test that noticed it")
     parser.add_argument("--quick", action="store_true", help="faults that need no compiler, by their known tests")
     return parser.parse_args()
 

@@ -19,20 +19,20 @@ ROOT = Path(__file__).parents[2]
 GPU, CPU = "gpu", "cpu"
 KERNELS, PYTHON = (".cu", ".cuh"), (".py",)
 
-METHOD = (
-    *(
+METHOD = tuple(
+    [
         "acquisition",
         "calibration",
+        "counted_posterior",
         "data",
         "gmm",
         "grid",
         "hyperkernel",
         "importance",
         "integrals",
+        "joint_prediction",
         "latent",
         "masses",
-    ),
-    *(
         "measure",
         "metric_distances",
         "modes",
@@ -40,11 +40,23 @@ METHOD = (
         "posterior",
         "prediction",
         "prior",
+        "problem",
         "proposals",
-        "quadrature",
         "relabelling",
-    ),
-    *("sampling", "spectra", "starts", "sticks", "student", "surrogate", "target", "trend", "warping"),
+        "spectra",
+        "starts",
+        "sticks",
+        "student",
+        "surrogate",
+        "surrogate_fit",
+        "trend",
+        "warping",
+        "run/adaptive_run",
+        "run/drive",
+        "run/marginalise",
+        "run/prior_run",
+        "run/result",
+    ]
 )
 """Modules of the method, between the operations and the commands."""
 

@@ -48,6 +48,7 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
         "_distance_gradients": ("distances",),
         "_distance_loops": ("distances", "hyperkernel"),
         "cholesky": ("likelihood",),
+        "counted_posterior": ("starts", "sampling"),
         "_host": ("student", "likelihood"),
         "_joint_pairs": ("prediction",),
         "_lapack": ("likelihood",),
@@ -68,7 +69,6 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
         "proposals": ("proposals", "sampling"),
         "spectra": ("plotting", "quadrature"),
         "sticks": ("latent", "student"),
-        "target": ("starts", "sampling"),
         "warping": ("surrogate", "quadrature"),
     },
 }
