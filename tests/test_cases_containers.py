@@ -378,7 +378,7 @@ def test_c51_a_matrix_without_room_is_refused_with_its_bytes() -> None:
 @pytest.mark.parametrize("n_dims", [1, 2])
 def test_c51_nothing_before_the_first_likelihood_is_long(n_dims: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 200,000 rows: units, prior, grid, warnings and the checkpoint's fingerprints."""
-    from maskerade_fast import target
+    from maskerade_fast import problem
 
     class ReachedError(Exception):
         pass
@@ -386,7 +386,7 @@ def test_c51_nothing_before_the_first_likelihood_is_long(n_dims: int, monkeypatc
     def first(*_: Any, **__: Any) -> Any:
         raise ReachedError
 
-    monkeypatch.setattr(target, "log_likelihood", first)
+    monkeypatch.setattr(problem, "log_likelihood", first)
     monkeypatch.setattr(foresight, "require_matrix_room", lambda data: None)
     monkeypatch.setattr("maskerade_fast.run.marginalise.require_matrix_room", lambda data: None)
     x = np.linspace(0.0, 1.0, 200_000)
