@@ -18,6 +18,7 @@ from ..._memory import require_room
 from ._distance_gradients import add_gradients
 from ._distance_loops import ROWS, Lanes, Side, fill_lanes, fill_pairs, fill_self_terms
 from ._distance_tiles import WINDOW, tile_address
+from ._jit import repeated
 from ._native import native
 from ._parallel import parallel_for
 
@@ -152,8 +153,10 @@ def walk_tiles(
     tile = tile_address(a.points.shape[1] // 2, a.bandwidth > 0.0)
     shape = (power, float(outputscale), -1.0 / lengthscale**2)
 
+    fill = repeated(fill_pairs)
+
     def block(start: int, stop: int) -> None:
-        fill_pairs(start, stop, tile, rows, symmetric, *shape, side, lanes, vectors, out)
+        fill(start, stop, tile, rows, symmetric, *shape, side, lanes, vectors, out)
 
     run(block, -(-len(a) // rows) * len(lanes.lane), tiles, len(a.weights) * len(b.weights))
 
@@ -165,10 +168,10 @@ def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array, distance: Array | No
     if cotangent.size == 0:
         return g_weights, g_points
     distance = pairwise_distance(a, None if b is a else b) if distance is None else native(distance, np.float64)
-    side, lanes = a.side, b.lanes
+    side, lanes, add = a.side, b.lanes, repeated(add_gradients)
 
     def block(start: int, stop: int) -> None:
-        add_gradients(start, stop, cotangent, distance, a.mass_correction, side, lanes, g_weights, g_points)
+        add(start, stop, cotangent, distance, a.mass_correction, side, lanes, g_weights, g_points)
 
     run(block, len(a), 4, 2 * len(a.weights) * len(b.weights))
     return g_weights, g_points

@@ -17,6 +17,7 @@ from ._arguments import NewPoints, Problem, Workspace
 from ._batch import Predictions, Workers
 from ._covariance import factor_shared, share_matrices
 from ._gp_loops import POINTS, PredictionResults, prediction_entries, predictions
+from ._jit import repeated
 from ._likelihood_loops import BLOCKS_STAGE, FACTOR_STAGE, FINISH_STAGE, VALUE_STAGE
 from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
@@ -76,10 +77,10 @@ def predict_gp(
         n_blocks = -(-n_new // POINTS)
         last = FINISH_STAGE if full and n_new else 0  # LAPACK's kin refuse matrices without rows
 
+        fill = repeated(predictions)
+
         def run(w: Workspace, solved: Array, start: int, stop: int, stages: int, i: int, j: int) -> None:
-            predictions(
-                start, stop, stages, i, j, problem, test, full, largest_noise, w, solved, entries, outputs, shift
-            )
+            fill(start, stop, stages, i, j, problem, test, full, largest_noise, w, solved, entries, outputs, shift)
 
         def across(space: tuple[Workspace, Array], start: int, stop: int) -> None:
             run(*space, start, stop, FACTOR_STAGE | VALUE_STAGE | BLOCKS_STAGE | last, 0, n_blocks)

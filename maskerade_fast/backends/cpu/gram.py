@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ..._memory import require_room
 from ._gram_loops import ROWS, SPLIT_SIZE, finish_triangles, gram_entries, gram_items
+from ._jit import repeated
 from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for
 from ._points import least_values, points_by_axis
@@ -62,20 +63,10 @@ def gram(
     items = n_mixtures * per_matrix
     block = max(1, items // (16 * n_threads())) if whole else 1
 
+    fill, no_basis = repeated(gram_items), np.empty((0, 0))
+
     def kernel(start: int, stop: int) -> None:
-        gram_items(
-            start,
-            stop,
-            rows,
-            entries,
-            mixtures,
-            x,
-            y,
-            triangle,
-            n_phases,
-            np.empty((0, 0)),
-            out,
-        )
+        fill(start, stop, rows, entries, mixtures, x, y, triangle, n_phases, no_basis, out)
 
     parallel_for(kernel, items, block)
     if triangle:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ._arguments import Problem, Workspace
 from ._batch import Likelihoods, Workers
 from ._covariance import factor_shared, share_matrices
+from ._jit import repeated
 from ._likelihood_gradients import BLOCK
 from ._likelihood_loops import (
     ALPHA_STAGE,
@@ -76,10 +77,11 @@ def log_likelihood(
         wanted, each, max_bytes, what, lambda: (Workspace.empty(*sizes), np.empty(sums_shape), np.empty(n_points))
     )
 
+    fill, arrays = repeated(likelihoods), results.arrays
+
     def run(space: Any, start: int, stop: int, stages: int, part_start: int, part_stop: int) -> None:
         work, sums, diagonal = space
-        blocks = (part_start, part_stop)
-        likelihoods(start, stop, stages, *blocks, problem, work, sums, diagonal, entries, results.arrays)
+        fill(start, stop, stages, part_start, part_stop, problem, work, sums, diagonal, entries, arrays)
 
     def shared(b: int) -> None:
         space = workers.spaces[0]

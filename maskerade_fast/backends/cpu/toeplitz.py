@@ -21,6 +21,7 @@ from ._arguments import NewPoints, Points
 from ._batch import Likelihoods, Predictions, Workers
 from ._gp_loops import POINTS, PredictionResults, covariance_address
 from ._gram_loops import gram_entries
+from ._jit import repeated
 from ._native import native, native_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
 from ._points import basis_by_function, points_by_axis
@@ -62,8 +63,10 @@ def toeplitz_log_likelihood(
         what = f"working memory for one Toeplitz matrix of {n_points} points"
         workers = Workers(min(n_threads(), n_mixtures), 8 * n_points * rows, max_bytes, what, lambda: None)
 
+        fill, arrays = repeated(fill_likelihoods), results.arrays
+
         def across(_: None, start: int, stop: int) -> None:  # what it works on is small enough to be made anew
-            fill_likelihoods(start, stop, mixtures, grid, grad, entries, results.arrays)
+            fill(start, stop, mixtures, grid, grad, entries, arrays)
 
         workers.across(across, n_mixtures)
     return results.of_type(dtype)
