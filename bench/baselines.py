@@ -5,7 +5,7 @@ normal distribution over the latent coordinates of each size. None is to be trus
 3 nats low on a problem of three components.
 
     from baselines import tempered_smc
-    problem = Problem.of(RegressionData.from_arrays(x, y), prior)
+    problem = Problem.of(RegressionData(x, y), prior)
     estimate = tempered_smc(CountedPosterior(problem), 512, np.random.default_rng(0))
 """
 

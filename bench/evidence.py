@@ -86,7 +86,7 @@ def measure(problem: Problem, method: str, seed: int, budget: int | None = None)
     kind, _, size = method.partition("/")
     begin = time.perf_counter()
     if kind in YARDSTICKS:
-        target = CountedPosterior(RunProblem.of(RegressionData.from_arrays(problem.x, problem.y), problem.prior))
+        target = CountedPosterior(RunProblem.of(RegressionData(problem.x, problem.y), problem.prior))
         found = YARDSTICKS[kind](target, int(size), np.random.default_rng(seed))
         value, sd, cost = found.log_evidence, found.log_evidence_sd, found.cost
     else:

@@ -59,7 +59,7 @@ def target_of(problem: dict[str, Any]) -> CountedPosterior:
     """Likelihood and prior of a problem."""
     x, y = np.array(problem["X"]), np.array(problem["y"])
     prior = mf.Prior.paper(x, problem["max_components"], problem["noise_variance"])
-    return CountedPosterior(Problem.of(RegressionData.from_arrays(x, y), prior))
+    return CountedPosterior(Problem.of(RegressionData(x, y), prior))
 
 
 def from_prior(problem: dict[str, Any], draws: int) -> Estimate:

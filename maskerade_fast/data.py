@@ -66,11 +66,6 @@ class RegressionData:
 
     __repr__ = short_repr
 
-    @classmethod
-    def from_arrays(cls, X: Any, y: Any, trend: str = "none") -> RegressionData:
-        """The same as the constructor, for array-likes of any type."""
-        return cls(X, y, trend)
-
     def to(self, device: str) -> RegressionData:
         """The same data on "cpu" or "gpu"."""
         return RegressionData(to_device(self.X, device), to_device(self.y, device), self.trend)

@@ -49,8 +49,6 @@ class Controlled:
     log_evidence, log_evidence_sd : float
     by_size : array, shape (N_max,)
         Posterior probabilities of the sizes.
-    plain_log_evidence : float
-        By importance sampling alone.
     explained : float
         Share of the variance of f over the draws that the surrogate removes.
     coefficient : float
@@ -69,7 +67,6 @@ class Controlled:
     log_evidence: float
     log_evidence_sd: float
     by_size: Array
-    plain_log_evidence: float
     explained: float
     coefficient: float
     surrogate: Surrogate
@@ -214,7 +211,6 @@ def controlled_estimate(
         log_evidence=found[0],
         log_evidence_sd=math.hypot(found[1], cut),
         by_size=best.by_size(mixtures.n_components, nodes.n_components, measure.prior.max_components),
-        plain_log_evidence=plain,
         explained=chosen.explained,
         coefficient=chosen.coefficient,
         surrogate=chosen.surrogate,

@@ -87,7 +87,7 @@ def unpacked(arrays: dict[str, Array]) -> dict[str, Any]:
         name: array if array.ndim else float(array) for name, array in arrays.items() if name not in _TEXTS
     }
     parts = {
-        "data_standardised": RegressionData.from_arrays(values["X"], values["y"], str(arrays["trend"])),
+        "data_standardised": RegressionData(values["X"], values["y"], str(arrays["trend"])),
         "standardiser": _part(Standardiser, "standardiser", values),
         "mixtures_standardised": _part(GMMBatch, "mixtures", values),
         "nodes_standardised": _part(GMMBatch, "nodes", values),

@@ -34,7 +34,7 @@ def problem(name: str, **settings) -> tuple[CountedPosterior, dict]:
     known = FIXTURES[name]
     x, y = np.array(known["X"]), np.array(known["y"])
     prior = mf.Prior.paper(x, max_components=known["max_components"], noise_variance=known["noise_variance"])
-    return CountedPosterior(Problem.of(RegressionData.from_arrays(x, y), prior)), known
+    return CountedPosterior(Problem.of(RegressionData(x, y), prior)), known
 
 
 def check(found, known: dict, target: CountedPosterior) -> None:

@@ -36,7 +36,7 @@ def test_layout_and_byte_order_leave_the_values(order):
     X = np.arange(12.0).reshape(4, 3)
     strange = np.asarray(np.repeat(X, 2, axis=1)[:, ::2], order=order).astype(">f8")
     strange.flags.writeable = False
-    data = RegressionData.from_arrays(strange, np.arange(4.0).astype(">f4"))
+    data = RegressionData(strange, np.arange(4.0).astype(">f4"))
     assert_array_equal(data.X, X)
     assert data.X.flags.c_contiguous
     assert data.X.dtype == np.float64

@@ -160,7 +160,7 @@ def test_mixed_arrays_are_refused(rng: np.random.Generator) -> None:
         lambda: mf.combine_gaussians_joint(card(W), means, C, np.zeros(3)),
         lambda: p.log_density(card(np.zeros(3))),
         lambda: p.quantile(card([0.5])),
-        lambda: RegressionData.from_arrays(x, card(y)),
+        lambda: RegressionData(x, card(y)),
         lambda: mf.marginalise(card(x), y, **RUN),
     ]
     for call in calls:
@@ -472,7 +472,7 @@ def test_uncertainty_on_the_card() -> None:
 
 
 def test_units_on_the_card(emulated: Any) -> None:
-    data = RegressionData.from_arrays(X, Y).to("gpu")
+    data = RegressionData(X, Y).to("gpu")
     units = Standardiser.from_data(data.to("cpu"))
     scaled = units.to_unit(data)
     assert backends.is_cupy(scaled.X)

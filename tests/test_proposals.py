@@ -27,7 +27,7 @@ PRIOR = Prior.from_data(X, max_components=3)
 
 @pytest.fixture
 def target() -> CountedPosterior:
-    return CountedPosterior(Problem.of(RegressionData.from_arrays(X, Y), PRIOR))
+    return CountedPosterior(Problem.of(RegressionData(X, Y), PRIOR))
 
 
 def test_gradients_of_every_size(target: CountedPosterior, rng: np.random.Generator) -> None:

@@ -115,7 +115,7 @@ def schematic(_: Path | None) -> Any:
         )
 
     def log_values(g: mf.GMMBatch) -> Array:
-        return np.asarray(CountedPosterior(Problem.of(RegressionData.from_arrays(x, y), prior_of(x))).values(g))
+        return np.asarray(CountedPosterior(Problem.of(RegressionData(x, y), prior_of(x))).values(g))
 
     figure = new_figure(12.0, 3.5)
     kernel_ax, spectrum_ax, surrogate_ax = figure.subplots(1, 3)

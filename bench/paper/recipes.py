@@ -118,7 +118,7 @@ def best_kernel(
     -------
     predictions of new observations, their joint log density in standardised units, what it took
     """
-    data = RegressionData.from_arrays(split.X, split.y, trend)
+    data = RegressionData(split.X, split.y, trend)
     units = Standardiser.from_data(data)
     scaled = units.to_unit(data)
     target = CountedPosterior(Problem.of(scaled, mf.Prior.from_data(split.X, max_components=components)))

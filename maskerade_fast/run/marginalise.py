@@ -140,7 +140,7 @@ def marginalise(
     inputs = Inputs.of(X)
     y, target = targets(y)
     names = ColumnNames(inputs.names, target)
-    data = RegressionData.from_arrays(inputs.numbers, y, trend)
+    data = RegressionData(inputs.numbers, y, trend)
     warn_if_collapsed(data.X, "X")
     device = _chosen_device(device)
     data = data.to("cpu")  # units and prior are derived on the host

@@ -5,17 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from .._checks import Array
 from ..data import Standardiser
+from ..gmm import GMMBatch
 from ..history import HistoryRow
 from ..importance import Controlled
 from ..integrals import Evidence
 from ..posterior import Posterior
 from ..problem import Problem
 from ..surrogate import Surrogate
+
+
+class _Weights(NamedTuple):
+    """What predictions weigh mixtures by."""
+
+    pairs: Array  # W, (h, h), of sum 1
+    factor: Array  # F with W = F F^T
+    nodes: GMMBatch  # m mixtures that bands rest on
+    node_mass: Array  # (m,), up to a factor
 
 
 def from_quadrature(
@@ -30,24 +41,10 @@ def from_quadrature(
     warnings : iterable of str
         Of the run.
     """
-    weights, factor = _pair_weights(surrogate, evidence)
-    probabilities = np.zeros(problem.prior.max_components)
-    probabilities[evidence.sizes - 1] = evidence.mean_by_size / evidence.mean
-    node_mass = evidence.node_weights * evidence.node_values
-    return Posterior(
-        data_standardised=problem.data,
-        standardiser=Standardiser.identity(problem.data),
-        mixtures_standardised=surrogate.mixtures,
-        log_likelihoods=log_likelihoods,
-        log_evidence=evidence.log_evidence,
-        log_evidence_sd=evidence.log_evidence_sd,
-        component_probabilities=probabilities,
-        pair_weights=weights,
-        factor=factor,
-        nodes_standardised=evidence.nodes,
-        node_probabilities=node_mass / node_mass.sum(),
-        warnings=tuple(warnings),
-        history=(),
+    by_size = np.zeros(problem.prior.max_components)
+    by_size[evidence.sizes - 1] = evidence.mean_by_size / evidence.mean
+    return _posterior(
+        problem, surrogate.mixtures, log_likelihoods, evidence, by_size, _by_surrogate(surrogate, evidence), warnings
     )
 
 
@@ -68,32 +65,52 @@ def from_draws(
     warnings : iterable of str
         Of the run.
     """
-    share = controlled.trusted
-    surrogate, evidence = controlled.surrogate, controlled.evidence
+    share, mixtures = controlled.trusted, controlled.surrogate.mixtures
     log_f = np.where(controlled.sampled, controlled.log_f, -np.inf)  # others may be too large for exp
     f = np.exp(log_f - log_f.max())
     f *= (1.0 - share) / f.sum()
-    weights, factor = np.diag(f), np.diag(np.sqrt(f))
-    nodes, node_mass = surrogate.mixtures, f
+    weights = _Weights(np.diag(f), np.diag(np.sqrt(f)), mixtures, f)
     if share > 0.0:
-        pairs, pair_factor = _pair_weights(surrogate, evidence)
-        weights = weights + share * pairs
-        factor = np.hstack([factor, math.sqrt(share) * pair_factor])
-        nodes, node_mass = evidence.nodes, evidence.node_weights * evidence.node_values
+        own = _by_surrogate(controlled.surrogate, controlled.evidence)
+        factor = np.hstack([weights.factor, math.sqrt(share) * own.factor])
+        weights = own._replace(pairs=weights.pairs + share * own.pairs, factor=factor)
+    by_size = controlled.by_size[: problem.prior.max_components]
+    post = _posterior(problem, mixtures, log_likelihoods, controlled, by_size, weights, warnings)
+    return replace(post, history=(last,))
+
+
+def _by_surrogate(surrogate: Surrogate, evidence: Evidence) -> _Weights:
+    """W of docs/mathematics.md section 8."""
+    amplitude = np.exp(0.5 * (surrogate.log_values - surrogate.log_offset))
+    pairs = amplitude[:, None] * evidence.weights * amplitude
+    scale = float(pairs.sum())
+    factor = amplitude[:, None] * evidence.factor / np.sqrt(scale)
+    return _Weights(pairs / scale, factor, evidence.nodes, evidence.node_weights * evidence.node_values)
+
+
+def _posterior(
+    problem: Problem,
+    mixtures: GMMBatch,
+    log_likelihoods: Array,
+    estimate: Evidence | Controlled,
+    component_probabilities: Array,
+    weights: _Weights,
+    warnings: Iterable[str],
+) -> Posterior:
     return Posterior(
         data_standardised=problem.data,
         standardiser=Standardiser.identity(problem.data),
-        mixtures_standardised=surrogate.mixtures,
+        mixtures_standardised=mixtures,
         log_likelihoods=log_likelihoods,
-        log_evidence=controlled.log_evidence,
-        log_evidence_sd=controlled.log_evidence_sd,
-        component_probabilities=controlled.by_size[: problem.prior.max_components],
-        pair_weights=weights,
-        factor=factor,
-        nodes_standardised=nodes,
-        node_probabilities=node_mass / node_mass.sum(),
+        log_evidence=estimate.log_evidence,
+        log_evidence_sd=estimate.log_evidence_sd,
+        component_probabilities=component_probabilities,
+        pair_weights=weights.pairs,
+        factor=weights.factor,
+        nodes_standardised=weights.nodes,
+        node_probabilities=weights.node_mass / weights.node_mass.sum(),
         warnings=tuple(warnings),
-        history=(last,),
+        history=(),
     )
 
 
@@ -113,11 +130,3 @@ def in_the_users_units(
         history=history,
         warnings=tuple(warnings),
     )
-
-
-def _pair_weights(surrogate: Surrogate, evidence: Evidence) -> tuple[Array, Array]:
-    """W of docs/mathematics.md section 8, shape (h, h), scaled to add up to 1, and F with W = F F^T."""
-    amplitude = np.exp(0.5 * (surrogate.log_values - surrogate.log_offset))
-    weights = amplitude[:, None] * evidence.weights * amplitude
-    scale = float(weights.sum())
-    return weights / scale, amplitude[:, None] * evidence.factor / np.sqrt(scale)
