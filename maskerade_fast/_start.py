@@ -58,7 +58,9 @@ def _end(*_: Any) -> None:
 
 AS_COMMAND = is_command()
 if AS_COMMAND:
-    gc.disable()  # loading leaves next to no garbage, and looking for it takes a tenth of a second of a short command
+    # Loading leaves next to no garbage, and looking for it takes a tenth of a second. `cli.fit` turns the collector on
+    # again at its first row; the other commands are short.
+    gc.disable()
     occupy_closed_streams()
     for _number in interrupt_signals():
         signal.signal(_number, _end)
