@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -247,3 +248,29 @@ def test_numbers_of_threads_that_are_none(
 ) -> None:
     monkeypatch.setenv("NUMBA_NUM_THREADS", threads)
     assert f"NUMBA_NUM_THREADS: {threads!r}, expected a whole number" in refused(capsys, "fit", data)
+
+
+def test_warm_up_asks_every_device(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr("maskerade_fast.cli.warm_up.compile_ahead", lambda n_dims: calls.append(n_dims))
+    monkeypatch.setattr("maskerade_fast.run.warm_up.warm_up_on", calls.append)
+    for problem, devices in (("no driver", ["cpu"]), (None, ["cpu", "gpu"])):
+        calls.clear()
+        monkeypatch.setattr("maskerade_fast.cli.warm_up.gpu_problem", lambda problem=problem: problem)
+        assert main(["warm-up"]) == 0
+        assert calls == [1, *devices]
+        assert capsys.readouterr().out.startswith(f"Compiled for {' and '.join(devices)}, or found compiled, in ")
+    calls.clear()
+    assert main(["warm-up", "--device", "cpu"]) == 0
+    assert calls == [1, "cpu"]
+
+
+def test_the_collector_works_again_after_the_first_row(data: Path) -> None:
+    """A command starts without it (`_start`)."""
+    gc.disable()
+    try:
+        assert main(["fit", str(data), *FAST, "--quiet"]) == 0
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+        gc.unfreeze()
