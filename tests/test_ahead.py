@@ -117,7 +117,8 @@ def test_warm_up_leaves_nothing_to_compile(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "NUMBA_NUM_THREADS": "2"}
     command = [sys.executable, "-m", "maskerade_fast", "warm-up", "--device", "cpu"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert re.fullmatch(r"([0-9]+ s: Compiling for this machine, once\.\n)*", done.stderr)  # on a slow machine
     assert re.fullmatch(r"Compiled for cpu, or found compiled, in [0-9.]+ s.\n", done.stdout)
     for kind in ("dense", "grid", "plane"):
         status, started, names, _ = fit(tmp_path, kind, *picture(tmp_path))
