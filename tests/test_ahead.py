@@ -218,6 +218,38 @@ def test_code_of_another_signature_is_not_taken(monkeypatch: pytest.MonkeyPatch)
     assert cache.load_overload(void(int64, int64), None) is None
 
 
+@pytest.mark.parametrize("suffix", ["nbi", "nbc", "digest"])
+@pytest.mark.parametrize("content", [b"", b"\x80\xff cut"])
+def test_damaged_files_are_written_again(tmp_path: Path, suffix: str, content: bytes) -> None:
+    """A crash or a full disk may leave them."""
+    code = "import numpy as np; from maskerade_fast.backends import cpu; "
+    code += "print(cpu.covariance_from_distance(np.ones(2), outputscale=1.0, lengthscale=1.0))"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    first = subprocess.run(command, env=environment, check=True, capture_output=True).stdout
+    files = list(tmp_path.rglob(f"*.{suffix}"))
+    assert files
+    for file in files:
+        file.write_bytes(content)
+    for _ in range(2):
+        assert subprocess.run(command, env=environment, check=True, capture_output=True).stdout == first
+    assert not [file for file in files if file.exists() and file.read_bytes() == content]
+
+
+def test_an_interrupted_compilation_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    from numba.core.caching import FunctionCache
+
+    from maskerade_fast.backends.cpu._cache import LoopCache
+
+    def unfinished(*_: Any) -> None:
+        raise RuntimeError("no compiled object yet")
+
+    monkeypatch.setattr(FunctionCache, "save_overload", unfinished)
+    cache = LoopCache.of(result)
+    assert cache is not None
+    cache.save_overload((), None)
+
+
 @two_processors
 def test_two_commands_at_once_share_one_cache(tmp_path: Path) -> None:
     """In different dimensions, whose tiles of distances have one signature."""

@@ -151,7 +151,8 @@ def test_a_callback_that_returns_true_ends_the_run() -> None:
     run = Scripted()
     post = drive(run, run.units, Bar(), lambda row: row.evaluations == 2)
     assert [row.evaluations for row in post.history] == [1, 2, 2]
-    truthy: Any = lambda row: 1  # noqa: E731 - only True itself ends a run
+    assert len(drive(run, run.units, Bar(), lambda row: np.True_).history) == 2
+    truthy: Any = lambda row: 1  # noqa: E731 - only True ends a run
     assert len(drive(run, run.units, Bar(), truthy).history) == 6
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn, Protocol, TypeVar
 
+import numpy as np
+
 from ..backends import compiling
 from ..data import Standardiser
 from ..heartbeat import ticking
@@ -113,7 +115,8 @@ def _report(row: HistoryRow, bar: Any, callback: Callback | None) -> bool:
     """Show and hand out the newest row; False if the callback wants to stop."""
     bar.set_postfix_str(f"log evidence {row.log_evidence:.2f} ± {row.log_evidence_sd:.2f}", refresh=False)
     bar.update(row.cost - bar.n)
-    return callback is None or callback(row) is not True
+    answer = None if callback is None else callback(row)
+    return not (isinstance(answer, bool | np.bool_) and answer)
 
 
 def _warnings(post: Posterior, last: HistoryRow, state: State, interrupted: bool) -> Iterator[str]:

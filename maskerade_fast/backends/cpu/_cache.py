@@ -48,13 +48,18 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """A disk that is full, or a folder that is gone, costs nothing but another compilation."""
-        with contextlib.suppress(OSError):
+        """A full disk, a folder that is gone, or an interrupted compilation costs no more than another compilation."""
+        with contextlib.suppress(OSError, RuntimeError):
             super().save_overload(sig, data)
 
     def _found(self, sig: Any, target_context: Any) -> Any:
         """Two processes that save at once may give two signatures one file: what is read must be what was asked for."""
-        found = super().load_overload(sig, target_context)
+        try:
+            found = super().load_overload(sig, target_context)
+        except Exception:  # a file that is damaged: its functions are compiled and written again
+            with contextlib.suppress(OSError):
+                self.flush()
+            return None
         arguments = getattr(sig, "args", sig)
         return found if found is None or tuple(found.signature.args) == tuple(arguments) else None
 
@@ -104,7 +109,7 @@ def discard_stale(cache: Path, sources: Path) -> bool:
     current = digest.hexdigest()
     record = cache / _DIGEST
     try:
-        if record.exists() and record.read_text() == current:
+        if record.exists() and record.read_bytes() == current.encode():
             return False
         cache.mkdir(parents=True, exist_ok=True)
         for pattern in ("*.nbi", "*.nbc"):  # old code too: another process may read it before the new is written
