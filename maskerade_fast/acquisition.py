@@ -47,8 +47,6 @@ _LATENT_BOUND = 5.0
 # this machine's speed has a say, since the last digits differ between host and card.
 _HOST_PAIRS = 2**20
 
-Objective = Callable[[GMMBatch], tuple[float, GMMGradient]]
-
 
 @single_threaded_blas()
 def mutual_information(

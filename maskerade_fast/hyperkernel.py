@@ -25,8 +25,6 @@ __all__ = [
     "hyperkernel",
     "hyperkernel_matvec",
     "hyperkernel_vjp",
-    "prepare",
-    "squared_distance",
 ]
 
 Pullback = Callable[[Any], GMMGradient]

@@ -51,12 +51,8 @@ class Controlled:
         Posterior probabilities of the sizes.
     explained : float
         Share of the variance of f over the draws that the surrogate removes.
-    coefficient : float
-        β, between 0 and 1.
     surrogate, evidence : Surrogate, Evidence
         The surrogate that was taken, of L or of f, and its integral over the nodes.
-    node_weights : array, shape (m,)
-        v, times π/q where the surrogate models L.
     log_f : array, shape (h,)
         Of every mixture the surrogate has, under q; `sampled` says which are draws from q.
     sampled : array of bool, shape (h,)
@@ -68,7 +64,6 @@ class Controlled:
     log_evidence_sd: float
     by_size: Array
     explained: float
-    coefficient: float
     surrogate: Surrogate
     evidence: Evidence
     log_f: Array
@@ -212,7 +207,6 @@ def controlled_estimate(
         log_evidence_sd=math.hypot(found[1], cut),
         by_size=best.by_size(mixtures.n_components, nodes.n_components, measure.prior.max_components),
         explained=chosen.explained,
-        coefficient=chosen.coefficient,
         surrogate=chosen.surrogate,
         evidence=integrate(chosen.surrogate, placed_nodes, best.node_weights / len(nets)),
         log_f=log_f,

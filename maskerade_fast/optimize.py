@@ -35,15 +35,12 @@ class Maximum:
         Starts with NaN or infinite coordinates, value or gradient, from which no search ran.
     n_abnormal : int
         Searches that ended in a failed line search; their best point counts all the same.
-    n_evaluations : int
-        Calls of the objective.
     """
 
     x: Array
     value: float
     n_dropped: int
     n_abnormal: int
-    n_evaluations: int
 
 
 def maximise(
@@ -113,7 +110,7 @@ def maximise(
             f"maximise: the objective is not finite at any of {len(starts)} starts, expected a finite value "
             "and gradient at one or more"
         )
-    return Maximum(record.best, record.value, n_dropped, n_abnormal, record.n_evaluations)
+    return Maximum(record.best, record.value, n_dropped, n_abnormal)
 
 
 def maximise_in_lockstep(

@@ -15,14 +15,8 @@ from maskerade_fast.distances import energy_distance, energy_distance_vjp, gauss
 from maskerade_fast.gmm import GMMBatch, concat
 from maskerade_fast.gp import predict_gp
 from maskerade_fast.gram import gram
-from maskerade_fast.hyperkernel import (
-    HyperKernel,
-    hyperkernel,
-    hyperkernel_matvec,
-    hyperkernel_vjp,
-    prepare,
-    squared_distance,
-)
+from maskerade_fast.hyperkernel import HyperKernel, hyperkernel, hyperkernel_matvec, hyperkernel_vjp
+from maskerade_fast.metric_distances import prepare, squared_distance
 
 HYPER: dict[str, Any] = {"outputscale": 1.0, "lengthscale": 1.0}
 CURE = r"expected equal ones; pass metric=Metric\(mass_weight=\.\.\.\), or Metric\(mass_correction=True\)"

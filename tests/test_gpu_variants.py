@@ -88,7 +88,8 @@ def test_copies_to_the_host_are_counted(gpu: Any, emulated: Any) -> None:
             before = emulated.state.synchronised
             with rows.copies_counted() as copies:
                 row.ours()
-            assert emulated.state.synchronised - before == copies[0] == 0, case.name
+            wanted = int("mixed" in case.name)  # the units of its coordinates and weights
+            assert emulated.state.synchronised - before == copies[0] == wanted, case.name
     case = next(case for case in rows.all_cases(True) if case.name.startswith("K2+K3 N=336"))
     row = case.make(**case.sizes)
     before = emulated.state.synchronised

@@ -16,14 +16,8 @@ from kernel_functions import covariance_from_distance, hyperkernel_pullback
 from maskerade_fast.backends import to_device, to_host
 from maskerade_fast.distances import Metric, energy_distance
 from maskerade_fast.gmm import GMMBatch
-from maskerade_fast.hyperkernel import (
-    HyperKernel,
-    hyperkernel,
-    hyperkernel_matvec,
-    hyperkernel_vjp,
-    prepare,
-    squared_distance,
-)
+from maskerade_fast.hyperkernel import HyperKernel, hyperkernel, hyperkernel_matvec, hyperkernel_vjp
+from maskerade_fast.metric_distances import prepare, squared_distance
 
 METRICS: list[dict[str, Any]] = [
     {},

@@ -22,12 +22,24 @@ def log_gamma_like(x):
         return float((np.log(x) - x).sum()), 1.0 / x - 1.0
 
 
+def counting(calls: list[float]):
+    """`hill`, whose values are added to `calls`."""
+
+    def called(x):
+        value, gradient = hill(x)
+        calls.append(value)
+        return value, gradient
+
+    return called
+
+
 def test_maximum_of_a_hill():
-    best = maximise(hill, np.zeros((1, 3)))
+    calls: list[float] = []
+    best = maximise(counting(calls), np.zeros((1, 3)))
     assert_allclose(best.x, CENTRE, atol=1e-6)
     assert best.value == hill(best.x)[0]
     assert (best.n_dropped, best.n_abnormal) == (0, 0)
-    assert best.n_evaluations >= 2
+    assert len(calls) >= 2
 
 
 def test_best_of_many_starts():
@@ -74,9 +86,10 @@ def test_equal_bounds_fix_a_coordinate():
 
 
 def test_all_coordinates_fixed():
-    best = maximise(hill, np.zeros((1, 3)), lower=[1.0, 2.0, 3.0], upper=[1.0, 2.0, 3.0])
+    calls: list[float] = []
+    best = maximise(counting(calls), np.zeros((1, 3)), lower=[1.0, 2.0, 3.0], upper=[1.0, 2.0, 3.0])
     assert_array_equal(best.x, [1.0, 2.0, 3.0])
-    assert best.n_evaluations == 1
+    assert len(calls) == 1
 
 
 def test_bad_starts_are_dropped_and_counted():
@@ -164,9 +177,10 @@ def test_running_out_of_iterations_is_no_failure():
 
 def test_same_bits_again():
     starts = np.random.default_rng(0).normal(size=(4, 3))
-    first, second = maximise(hill, starts), maximise(hill, starts)
+    calls: tuple[list[float], list[float]] = ([], [])
+    first, second = (maximise(counting(own), starts) for own in calls)
     assert_array_equal(first.x, second.x)
-    assert first.n_evaluations == second.n_evaluations
+    assert calls[0] == calls[1]
 
 
 @pytest.mark.parametrize(

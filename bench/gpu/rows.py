@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 
 from maskerade_fast.backends import gpu, is_cupy, to_host
-from maskerade_fast.backends.gpu.distances import in_float32, pairwise_distance, pairwise_distance_vjp, prepare_atoms
+from maskerade_fast.backends.gpu.distances import pairwise_distance, pairwise_distance_vjp, prepare_atoms
 from maskerade_fast.backends.gpu.gram import gram
 from maskerade_fast.backends.gpu.hyperkernel import hyperkernel_matvec
 from maskerade_fast.backends.gpu.likelihood import log_likelihood
@@ -215,9 +215,9 @@ def distance_row(B: int, n: int, D: int) -> Row:
 
 def mixed_row(B: int, n: int, D: int) -> Row:
     problem = problems.pairs(B, B, n, D)
-    atoms = [in_float32(prepare_atoms(*problem.flat(side))) for side in (0, 1)]
+    atoms = [prepare_atoms(*problem.flat(side)) for side in (0, 1)]
     error = functools.partial(reference.distance_error, problem)
-    return Row(lambda: pairwise_distance(*atoms), {}, error, 1e-6, None)
+    return Row(lambda: pairwise_distance(*atoms, precision="mixed"), {}, error, 1e-6, None)
 
 
 def distance_gradient_row(B: int, n: int, D: int) -> Row:

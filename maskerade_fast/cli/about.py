@@ -8,6 +8,8 @@ import platform
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..backends import worker_threads
+
 
 def info() -> int:
     """Run the command; returns the exit status."""
@@ -19,13 +21,11 @@ def info() -> int:
 def _environment() -> Iterable[tuple[str, str]]:
     from threadpoolctl import threadpool_info
 
-    from ..backends.cpu._parallel import n_threads
-
     yield "maskerade_fast", version("maskerade_fast") or "run from its source tree, not installed"
     yield "Python", f"{platform.python_version()} on {platform.platform()}"
     for name in ("numpy", "scipy", "numba", "tqdm", "matplotlib"):
         yield name, version(name) or "not installed"
-    yield "threads", f"{n_threads()} of {os.cpu_count()} processors (NUMBA_NUM_THREADS)"
+    yield "threads", f"{worker_threads()} of {os.cpu_count()} processors (NUMBA_NUM_THREADS)"
     for pool in threadpool_info():
         if pool["user_api"] == "blas":
             yield "BLAS", f"{pool['internal_api']} {pool['version']}, {pool['num_threads']} threads"

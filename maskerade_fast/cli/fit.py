@@ -52,7 +52,7 @@ def fit(options: argparse.Namespace, session: Session) -> int:
     if len(usable) == 0:
         raise DataError(f"{table.path}: no row has all of {_roles(selection)}{_nothing(selection)}")
     train, test = _split_rows(usable, options.test_fraction, options.split, options.seed)
-    for line in (*noted(table), *_left_aside(selection, whole, y), *remarks(selection, whole)):
+    for line in (*noted(table), *_left_aside(whole, y), *remarks(selection, whole)):
         say(line)
     if len(test) and options.split == "last":
         for line in _disorder(selection, usable):
@@ -188,7 +188,7 @@ def _taken(selection: Selection, train: Array, test: Array, split: str) -> str:
     )
 
 
-def _left_aside(selection: Selection, whole: Array, y: Array) -> Iterator[str]:
+def _left_aside(whole: Array, y: Array) -> Iterator[str]:
     """Rows that cannot be learned from, and why."""
     blank = int((whole & np.isnan(y)).sum())
     if blank:

@@ -160,7 +160,7 @@ def marginalise(
         require_matrix_room(data)
     units = Standardiser.from_data if standardise else Standardiser.identity
     standardiser = units(data, inputs.origins)
-    scaled = standardiser.to_unit(data).to(device)
+    scaled = standardiser.to_unit(data)
     prior = _chosen_prior(prior, max_components, data, noise_variance, standardiser, standardise)
     check_room(limits, nodes, prior, proposals, device)
     recorder: Recorder = NoRecord()

@@ -16,6 +16,7 @@ from ..acquisition import propose
 from ..backends import single_threaded_blas
 from ..gmm import GMMBatch, concat
 from ..history import HistoryRow
+from ..importance import effective_size
 from ..integrals import Evidence, integrate
 from ..limits import Limits
 from ..measure import PriorMeasure, ReferenceMeasure
@@ -112,8 +113,7 @@ class PriorRun:
 
 def _warnings(state: PriorState) -> Iterator[str]:
     surrogate, count = state.surrogate, len(state.log_likelihoods)
-    f = np.exp(surrogate.log_values - surrogate.log_offset)
-    effective = float(f.sum() ** 2 / (f @ f))
+    effective = effective_size(surrogate.log_values)
     if surrogate.at_bound:
         yield "the surrogate's length ended at a bound of its range: the evaluations hardly inform it"
     if surrogate.spacing_warning:

@@ -75,8 +75,7 @@ def from_draws(
         factor = np.hstack([weights.factor, math.sqrt(share) * own.factor])
         weights = own._replace(pairs=weights.pairs + share * own.pairs, factor=factor)
     by_size = controlled.by_size[: problem.prior.max_components]
-    post = _posterior(problem, mixtures, log_likelihoods, controlled, by_size, weights, warnings)
-    return replace(post, history=(last,))
+    return _posterior(problem, mixtures, log_likelihoods, controlled, by_size, weights, warnings, (last,))
 
 
 def _by_surrogate(surrogate: Surrogate, evidence: Evidence) -> _Weights:
@@ -96,6 +95,7 @@ def _posterior(
     component_probabilities: Array,
     weights: _Weights,
     warnings: Iterable[str],
+    history: tuple[HistoryRow, ...] = (),
 ) -> Posterior:
     return Posterior(
         data_standardised=problem.data,
@@ -110,7 +110,7 @@ def _posterior(
         nodes_standardised=weights.nodes,
         node_probabilities=weights.node_mass / weights.node_mass.sum(),
         warnings=tuple(warnings),
-        history=(),
+        history=history,
     )
 
 

@@ -1,11 +1,7 @@
 """Compiled loops of the pairwise distances; `distances.py` explains the layout, `Lanes` the arrays.
 
 Sums over components are chains of `fma` in a fixed order, so that vectors and remainders round alike; no fast-math but
-in `_dot`, whose order is the machine code's. A call with arrays costs 25 ns of reference counts, a root 1 ns: all loops
-over roots are in one function a tile; what is called once a row is little beside its 256 lanes. They index atoms as one
-flat array by unsigned numbers, so that LLVM knows how far apart rows are: it needs one check for overlap with the sums,
-not one a coordinate, and none for indices below 0, which is a tenth of the time in five dimensions.
-``error_model="numpy"`` drops a test for division by zero, which would keep loops from being vectorised.
+in `_dot`, whose order is the machine code's.
 """
 
 from __future__ import annotations

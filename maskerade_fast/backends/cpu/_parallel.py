@@ -1,8 +1,8 @@
 """Threads for the CPU kernels: compiled code that releases the GIL, run by the package's own pool.
 
 Numba's own layers do not fit a library: OpenMP kills forked children, workqueue aborts when two Python threads call
-it at once, and `parallel=True` multiplies compile time. Here a kernel is plain `@njit(nogil=True)` over a range of
-output blocks; every output has one owner, so results do not depend on the number of threads or on their schedule.
+it at once, and `parallel=True` multiplies compile time. Here a kernel is a `_jit.loop` over a range of output blocks,
+without the GIL; every output has one owner, so results do not depend on the number of threads or on their schedule.
 
 BLAS calls inside a kernel must be single-threaded: `single_threaded_blas` sees to that.
 """

@@ -33,7 +33,6 @@ Array = NDArray[Any]
 STEPS = 32  # in one sweep: more would make the entries that run ahead count
 TILE = 1024  # places at a time: three times 8 KB stay in L1
 LAGS = 256  # diagonals at a time
-_EPS = 2.220446049250313e-16
 
 
 @inner

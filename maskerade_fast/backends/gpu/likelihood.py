@@ -119,61 +119,33 @@ def log_likelihood(
     """Choose the regime by the number of points and the card's shared memory."""
     with device_of(weights, means, scales, X, y):
         limits = regimes_of(device_limits().shared_bytes, grad)
-        return likelihoods(
-            *(offsets, weights, means, scales, X, y, noise),
-            basis=basis,
-            per_axis=per_axis,
-            jitter=jitter,
-            grad=grad,
-            max_bytes=max_bytes,
-            limits=limits,
+        n_mixtures, n_points = len(offsets) - 1, len(X)
+        dtype = np.result_type(weights.dtype, X.dtype, y.dtype)
+        noise_columns = noise.shape[1]
+        plain = mixtures_of(offsets, weights, means, scales, per_axis)
+        mixtures, noise = with_basis(plain, native(noise), basis)
+        parts = (mixtures.weights, mixtures.means, mixtures.scales)
+        shapes = [*(part.shape for part in parts), (n_mixtures, noise.shape[1])]
+        results = Results(
+            cupy.empty(n_mixtures),
+            cupy.zeros(n_mixtures, dtype=np.int32),
+            cupy.zeros(n_mixtures),
+            [cupy.zeros(shape if grad else (1,)) for shape in shapes],
         )
-
-
-def likelihoods(
-    offsets: Array,
-    weights: Array,
-    means: Array,
-    scales: Array,
-    X: Array,
-    y: Array,
-    noise: Array,
-    *,
-    basis: Array | None = None,
-    per_axis: bool,
-    jitter: float,
-    grad: bool,
-    max_bytes: int | None,
-    limits: Regimes,
-) -> tuple[Array, Array, Array, list[Array] | None]:
-    """`log_likelihood` with regimes of the caller's choice."""
-    n_mixtures, n_points = len(offsets) - 1, len(X)
-    dtype = np.result_type(weights.dtype, X.dtype, y.dtype)
-    noise_columns = noise.shape[1]
-    plain = mixtures_of(offsets, weights, means, scales, per_axis)
-    mixtures, noise = with_basis(plain, native(noise), basis)
-    parts = (mixtures.weights, mixtures.means, mixtures.scales)
-    shapes = [*(part.shape for part in parts), (n_mixtures, noise.shape[1])]
-    results = Results(
-        cupy.empty(n_mixtures),
-        cupy.zeros(n_mixtures, dtype=np.int32),
-        cupy.zeros(n_mixtures),
-        [cupy.zeros(shape if grad else (1,)) for shape in shapes],
-    )
-    if n_mixtures:
-        levels = diagonal_levels(plain, noise)
-        points = points_by_axis(X)
-        if n_points % TILE:
-            points = cupy.pad(points, ((0, 0), (0, -n_points % TILE)), mode="edge")
-        problem = Problem(mixtures, points, n_points, native(y), noise, levels, float(jitter), grad)
-        each, run = way_of(n_points, limits, grad)
-        per_component = 16 * mixtures.n_phases * points.shape[1]
-        what = f"working memory for one matrix of {n_points} points"
-        for start, stop in planned_chunks(mixtures.edges, each, per_component, max_bytes, what):
-            run(problem, limits, start, stop, results)
-    gradients = without_basis(mixtures, results.gradients, noise_columns) if grad else []
-    cast = [a.astype(dtype, copy=False) for a in (results.value, results.shift, *gradients)]
-    return cast[0], results.info, cast[1], cast[2:] if grad else None
+        if n_mixtures:
+            levels = diagonal_levels(plain, noise)
+            points = points_by_axis(X)
+            if n_points % TILE:
+                points = cupy.pad(points, ((0, 0), (0, -n_points % TILE)), mode="edge")
+            problem = Problem(mixtures, points, n_points, native(y), noise, levels, float(jitter), grad)
+            each, run = way_of(n_points, limits, grad)
+            per_component = 16 * mixtures.n_phases * points.shape[1]
+            what = f"working memory for one matrix of {n_points} points"
+            for start, stop in planned_chunks(mixtures.edges, each, per_component, max_bytes, what):
+                run(problem, limits, start, stop, results)
+        gradients = without_basis(mixtures, results.gradients, noise_columns) if grad else []
+        cast = [a.astype(dtype, copy=False) for a in (results.value, results.shift, *gradients)]
+        return cast[0], results.info, cast[1], cast[2:] if grad else None
 
 
 def axes_at_once(n_dims: int) -> int:

@@ -6,18 +6,27 @@ factors its matrix again in the same memory.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 from . import compare, driver, same_as_cpu
 
 
+def regimes(chosen: Any) -> AbstractContextManager[Any]:
+    """The regimes that the door goes by."""
+    from maskerade_fast.backends.gpu import likelihood as door
+
+    return mock.patch.object(door, "regimes_of", return_value=chosen)
+
+
 def likelihood(limits: tuple[int, int], grad: bool) -> None:
     import cupy
 
     from maskerade_fast.backends import cpu
-    from maskerade_fast.backends.gpu.likelihood import Regimes, likelihoods
+    from maskerade_fast.backends.gpu.likelihood import Regimes, log_likelihood
 
     rng = np.random.default_rng(5)
     offsets = np.array([0, 2, 5])
@@ -29,7 +38,8 @@ def likelihood(limits: tuple[int, int], grad: bool) -> None:
     expected = cpu.log_likelihood(offsets, *arrays, *data, **options)
     assert expected[2][0] == 0.0 < expected[2][1]
     there = map(cupy.asarray, (*arrays, *data))
-    compare(likelihoods(offsets, *there, **options, limits=Regimes(*limits, tiles=9, width=128)), expected)
+    with regimes(Regimes(*limits, tiles=9, width=128)):
+        compare(log_likelihood(offsets, *there, **options), expected)
 
 
 @driver("likelihood.cu")
@@ -55,7 +65,7 @@ def least() -> None:
     import cupy
 
     from maskerade_fast.backends import cpu
-    from maskerade_fast.backends.gpu.likelihood import Regimes, likelihoods
+    from maskerade_fast.backends.gpu.likelihood import Regimes, log_likelihood
 
     rng = np.random.default_rng(5)
     arrays = np.ones(1), rng.normal(size=(1, 1)), rng.uniform(0.3, 0.5, (1, 1))
@@ -64,7 +74,8 @@ def least() -> None:
     expected = cpu.log_likelihood(np.array([0, 1]), *arrays, *data, **options)
     for limits in ((99, 99), (0, 99)):
         there = map(cupy.asarray, (*arrays, *data))
-        compare(likelihoods(np.array([0, 1]), *there, **options, limits=Regimes(*limits, tiles=5)), expected)
+        with regimes(Regimes(*limits, tiles=5)):
+            compare(log_likelihood(np.array([0, 1]), *there, **options), expected)
 
 
 @driver("likelihood.cu", "cholesky.cu")
