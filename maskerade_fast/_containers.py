@@ -1,15 +1,38 @@
-"""What the frozen dataclasses of the package have in common: they own their arrays, and print none."""
+"""What frozen dataclasses have in common: they own their arrays, print none, and keep what is derived from them."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from ._checks import is_cupy
 
 _T = TypeVar("_T")
+
+if sys.version_info >= (3, 12):
+    from functools import cached_property as cached_property
+else:  # that of 3.11 has one lock for all instances: threads wait for each other, and forked children for ever
+
+    class cached_property(Generic[_T]):
+        """`functools.cached_property` of Python 3.12, without a lock."""
+
+        def __init__(self, function: Callable[[Any], _T]) -> None:
+            self.function = function
+            self.__doc__ = function.__doc__
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self.name = name
+
+        def __get__(self, instance: Any, owner: type | None = None) -> _T:
+            if self.name not in instance.__dict__:
+                instance.__dict__[self.name] = self.function(instance)
+            value: _T = instance.__dict__[self.name]
+            return value
+
 
 _LONG = 60  # characters of a text that are printed
 _FEW = 5  # numbers that are printed rather than counted

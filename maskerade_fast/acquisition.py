@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from ._checks import Array, one_of
+from ._containers import cached_property
 from .backends import single_threaded_blas
 from .errors import OptimisationError
 from .gmm import GMMBatch, GMMGradient, concat

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._checks import Array, float_array, one_of
-from ._containers import own_arrays, short_repr
+from ._containers import cached_property, own_arrays, short_repr
 from .backends import array_namespace, on_their_device, to_device, to_device_of, to_host
 from .gmm import GMMBatch
 from .grid import spread_evenly

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.linalg import qr
 
 from ._checks import Array, check_size, float_array, is_cupy
-from ._containers import built, own_arrays, short_repr
+from ._containers import built, cached_property, own_arrays, short_repr
 from ._memory import require_bytes
 from .backends import single_threaded_blas, to_host
 from .gmm import GMMBatch, concat

@@ -19,7 +19,7 @@ from .backends import single_threaded_blas
 from .gmm import GMMBatch
 from .latent import Latent, LatentMap, check_on_host
 from .prior import Draws, Prior, draw_counts, require_draw_room, sobol_normal
-from .relabelling import relabelled
+from .relabelling import ALL_ORDERS, relabelled
 from .student import StudentMixture
 
 
@@ -142,6 +142,7 @@ class MixtureMeasure(ReferenceMeasure):
     probabilities : array, shape (N_max,)
         q(n); > 0 wherever the prior's is.
     parts : tuple of N_max StudentMixture
+        Of sizes beyond `relabelling.ALL_ORDERS` the prior.
     """
 
     prior: Prior
@@ -209,6 +210,11 @@ class MixtureMeasure(ReferenceMeasure):
             part = self.parts[n - 1]
             with np.errstate(divide="ignore"):
                 size_ratio = np.log(self.prior.size_probabilities[n - 1]) - np.log(self.size_probabilities[n - 1])
+            if n > ALL_ORDERS:  # the prior's part, which forgets the order as the prior does
+                ratio[rows] = size_ratio
+                places = found.offsets[rows][:, None] + np.arange(part.dimension)
+                values[places.ravel()] = self.latent_map.inverse(mixtures[rows]).values
+                continue
             for some, xi in relabelled(self.latent_map, mixtures[rows], int(n)):
                 count, n_orders, d = xi.shape
                 terms = part.log_ratio(xi.reshape(-1, d)).reshape(count, n_orders)

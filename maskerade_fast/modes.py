@@ -62,6 +62,8 @@ def find_modes(counted: CountedPosterior, draws: list[Summit], budget: int, rng:
     end = counted.cost + budget
     # sines first: they rise from far below to where no draw has been
     starts = [*spectral_starts(counted), *draws]
+    if not starts:
+        return []
     sizes = sorted({start.size for start in starts})
     rounds = max((sum(s.size == n for s in starts) for n in sizes), default=0)
     by_size = [[s for s in starts if s.size == n] for n in sizes]

@@ -11,13 +11,12 @@ import math
 import os
 import warnings
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ._checks import Array, callers_level, float_array, integer, is_cupy, one_of
-from ._containers import own_arrays
+from ._containers import cached_property, own_arrays
 from ._text import listed, shortened
 from .archive import load_arrays, save_arrays
 from .backends import array_namespace, on_their_device, single_threaded_blas, to_device_of, to_host

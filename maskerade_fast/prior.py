@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
 
 from ._checks import Array, check_finite, float_array, generator, integer, one_of, positive
-from ._containers import own_arrays, short_repr
+from ._containers import cached_property, own_arrays, short_repr
 from ._memory import require_bytes
 from ._sobol import scrambled_net
 from .data import input_array, input_window

@@ -28,6 +28,7 @@ from .latent import Latent, LatentMap
 from .measure import MixtureMeasure, PriorMeasure
 from .modes import Mode, ascend, curvature_cost, curvature_factor, curved, find_modes
 from .prior import Prior
+from .relabelling import ALL_ORDERS
 from .starts import Summit, summits_at
 from .student import LEAST_PRIOR, StudentMixture
 
@@ -114,7 +115,7 @@ class Adaptation:
         values = self.counted.values(drawn.mixtures[: count if affordable is None else 1])
         while affordable is not None and (more := min(count, 2 * len(values), affordable())) > len(values):
             values = np.append(values, self.counted.values(drawn.mixtures[len(values) : more]))
-        found = summits_at(drawn.latent, values)
+        found = [draw for draw in summits_at(drawn.latent, values) if draw.size <= ALL_ORDERS]
         self._best_draws = sorted(found, key=lambda draw: -draw.log_posterior)
         self.sample = Sample(drawn.mixtures[: len(values)], values, (self.proposal,), (len(values),))
 
@@ -155,11 +156,12 @@ class Adaptation:
         """The mode above the highest draw, if that is higher than what is known."""
         sizes, points = matched.sizes, matched.points()
         log_posteriors = log_likelihoods - 0.5 * np.array([float(xi @ xi) for xi in points])
-        b = int(np.argmax(log_posteriors + special.gammaln(sizes + 1.0)))
+        ranks = np.where(sizes <= ALL_ORDERS, log_posteriors + special.gammaln(sizes + 1.0), -np.inf)
+        b = int(np.argmax(ranks))
         n, xi = int(sizes[b]), points[b]
         known = max((mode.log_posterior for mode in self.modes if mode.size == n), default=-math.inf)
         climb = budget - curvature_cost(len(xi))
-        if log_posteriors[b] < known + _HIGHER or climb <= 0:
+        if sizes[b] > ALL_ORDERS or log_posteriors[b] < known + _HIGHER or climb <= 0:
             return []
         summits = ascend(self.counted, [Summit(n, xi, float(log_posteriors[b]))], climb)
         return curved(self.counted, summits, curvature_cost(len(xi)))
@@ -172,7 +174,7 @@ class Adaptation:
             n, xi = int(sizes[b]), points[b]
             cost = curvature_cost(len(xi))
             known = any(mode.size == n and np.array_equal(mode.xi, xi) for mode in self.modes)
-            if weights[b] < _HEAVY or cost > budget or known:
+            if weights[b] < _HEAVY or cost > budget or known or n > ALL_ORDERS:
                 continue
             budget -= cost
             value = float(log_likelihoods[b]) - 0.5 * float(xi @ xi)
@@ -186,14 +188,15 @@ class Adaptation:
 def laplace_mixture(prior: Prior, modes: tuple[Mode, ...]) -> MixtureMeasure:
     """A t distribution round each mode of a size, and round those of smaller sizes with components added.
 
-    Modes are weighted by Laplace masses with a floor. A size with neither keeps the prior.
+    Modes are weighted by Laplace masses with a floor. A size with neither keeps the prior, and so does one of more than
+    `ALL_ORDERS` components.
     """
     log_mass = np.full(prior.max_components, -np.inf)
     parts = []
     for n in range(1, prior.max_components + 1):
         found = [(mode.log_mass, mode.xi, mode.factor) for mode in modes if mode.size == n]
         for mode in modes:
-            if mode.size < n:
+            if mode.size < n <= ALL_ORDERS:
                 expected = mode.log_mass - _NATS_OF_ADDED * (n - mode.size) - math.log(len(_STICKS))
                 found += [(expected, *embedded(prior.latent_map, mode, n, *stick)) for stick in _STICKS]
         if not found:

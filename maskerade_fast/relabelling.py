@@ -15,23 +15,28 @@ import numpy as np
 from ._checks import Array
 from .gmm import GMMBatch
 from .latent import LatentMap
+from .prior import Prior
 
 ALL_ORDERS = 6
-"""Components up to which every order is taken; beyond, the order of the means and its single exchanges."""
+"""Most components of a mixture whose orders are taken: of seven there would be 5040.
+
+Some of the orders instead of all give a density that is too small by as much as n!. So measures that depend on the
+order are for sizes up to this one, and larger sizes keep the prior, which does not (`adapted_sizes`).
+"""
 _CHUNK_BYTES = 64 * 2**20
 
 
 @lru_cache(maxsize=32)
 def orders(n: int) -> Array:
-    """Orders of n components, (P, n); the identity comes first."""
-    if n <= ALL_ORDERS:
-        return np.array(list(itertools.permutations(range(n))), dtype=np.int64)
-    rows = [np.arange(n)]
-    for i, j in itertools.combinations(range(n), 2):
-        row = np.arange(n)
-        row[[i, j]] = j, i
-        rows.append(row)
-    return np.array(rows, dtype=np.int64)
+    """All orders of n <= `ALL_ORDERS` components, (n!, n); the identity comes first."""
+    assert n <= ALL_ORDERS
+    return np.array(list(itertools.permutations(range(n))), dtype=np.int64)
+
+
+def adapted_sizes(prior: Prior) -> Array:
+    """Sizes that the prior has and that the adaptive measure adapts to the data."""
+    sizes = np.flatnonzero(prior.size_probabilities) + 1
+    return sizes[sizes <= ALL_ORDERS]
 
 
 def relabelled(latent_map: LatentMap, mixtures: GMMBatch, n: int) -> Iterator[tuple[slice, Array]]:
@@ -48,14 +53,4 @@ def relabelled(latent_map: LatentMap, mixtures: GMMBatch, n: int) -> Iterator[tu
     step = max(1, _CHUNK_BYTES // (8 * 4 * len(table) * d))
     for start in range(0, len(mixtures), step):
         part = mixtures[start : start + step]
-        if n > ALL_ORDERS:
-            part = _sorted(part, n)
         yield slice(start, start + len(part)), latent_map.in_orders(part, table)
-
-
-def _sorted(mixtures: GMMBatch, n: int) -> GMMBatch:
-    """Components in the order of their first means."""
-    first = np.argsort(mixtures.means[:, 0].reshape(-1, n), axis=1, kind="stable")
-    rows = (first + n * np.arange(len(mixtures))[:, None]).ravel()
-    weights, means, scales = mixtures.weights[rows], mixtures.means[rows], mixtures.scales[rows]
-    return GMMBatch.trusted(mixtures.offsets, weights, means, scales, mixtures.noise_variances)

@@ -13,6 +13,7 @@ from .counted_posterior import GRADIENT_COST, CountedPosterior
 from .gmm import GMMBatch
 from .gram import host_factor
 from .latent import Latent, LogNormal
+from .relabelling import adapted_sizes
 
 _SPECTRUM_POINTS = 2000  # most points that a spectrum is sought with
 _BLOCK = 256  # frequencies at a time
@@ -36,7 +37,7 @@ def spectral_starts(counted: CountedPosterior) -> list[Summit]:
 
     A likelihood each. None for more axes, where a spectrum has no grid to be sought on.
     """
-    latent_map, n_max = counted.latent_map, counted.prior.max_components
+    latent_map, n_max = counted.latent_map, int(adapted_sizes(counted.prior)[-1])
     if latent_map.n_dims != 1 or len(counted.data.y) < 3:
         return []
     step = _stride(counted)
@@ -61,7 +62,7 @@ def spectral_starts(counted: CountedPosterior) -> list[Summit]:
         noises.append(max(float(rest @ rest) / len(x), 1e-6))
     fixed = counted.prior.noise_variance
     batch = GMMBatch.from_list(mixtures, noises if isinstance(fixed, LogNormal) else np.full(n_max, fixed))
-    usable = np.flatnonzero(counted.prior.size_probabilities > 0.0)
+    usable = adapted_sizes(counted.prior) - 1
     return summits_at(latent_map.inverse(batch[usable]), counted.values(batch[usable]))
 
 

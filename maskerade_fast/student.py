@@ -10,13 +10,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy import special
 
 from ._checks import Array
-from ._containers import short_repr
+from ._containers import cached_property, short_repr
 from .backends import host_loops
 from .gmm import GMMBatch
 

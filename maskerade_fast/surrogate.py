@@ -12,14 +12,13 @@ takes LAPACK a few milliseconds, and the search for the length needs one number 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from ._checks import Array, float_array, is_cupy, non_negative, one_of, positive, real
-from ._containers import own_arrays, short_repr
+from ._containers import cached_property, own_arrays, short_repr
 from ._memory import require_bytes
 from .backends import single_threaded_blas, to_device_of, to_host
 from .distances import Metric

@@ -150,6 +150,7 @@ assert said == EXPECTED, said
 
 CASES = {
     "cannot start": "import subprocess\ndef no(*a, **k): raise OSError('no processes')\nsubprocess.Popen = no",
+    "does not know its program": "_ahead.sys = type('S', (), {'executable': None, 'path': []})",
     "crashes at once": "_ahead.sys = type('S', (), {'executable': '/bin/false', 'path': []})",
     "is killed at work": """
 import threading, time

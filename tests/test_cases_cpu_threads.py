@@ -113,6 +113,44 @@ if __name__ == "__main__":
     assert json.loads(done.stdout.splitlines()[-1]) == [expected] * (5 if method == "fork" else 3)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.parametrize("busy", ["fits", "compiles"])
+def test_forks_beside_a_thread_that_works(busy: str, expected: Any) -> None:
+    """A lock that the thread holds at the fork, of Numba's compiler or of an import, would stop the child for ever."""
+    code = f"""
+import signal, time, warnings
+from numba.core.compiler_lock import global_compiler_lock
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, which is what is tried here
+def fit():
+    mf.marginalise(x, x, budget=10, max_components=1, seed=0)
+fit()
+stop = threading.Event()
+def fits():
+    while not stop.is_set():
+        fit()
+def compiles():
+    while not stop.is_set():
+        with global_compiler_lock:
+            time.sleep(0.05)
+        time.sleep(0.001)
+thread = threading.Thread(target={busy})
+thread.start()
+for _ in range(40 if {busy!r} == "fits" else 5):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        with global_compiler_lock:
+            pass
+        fit()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+thread.join()
+print(json.dumps(numbers()))
+"""
+    assert program(code, NUMBA_NUM_THREADS="2") == expected
+
+
 @pytest.mark.slow
 def test_numba_in_joblib_in_xdist(tmp_path: Path) -> None:
     """Pools within pools: each worker of pytest-xdist runs joblib's workers, and each of these our threads."""

@@ -10,7 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from maskerade_fast.gmm import GMMBatch
 from maskerade_fast.measure import MixtureMeasure, PriorMeasure, ReferenceMeasure
+from maskerade_fast.modes import Mode
 from maskerade_fast.prior import Draws, Prior
+from maskerade_fast.proposals import laplace_mixture
 
 PRIOR = Prior.paper(np.linspace(0.0, 1.0, 20), max_components=5)
 MEASURE = PriorMeasure(PRIOR)
@@ -100,6 +102,23 @@ def test_importance_weights_do_not_change_an_integral():
         sums = np.add.reduceat(g.scales[:, 0], g.offsets[:-1])
         value = (draws.weights * np.exp(measure.log_density_ratio(g))) @ sums
         assert_allclose(value, expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize("largest", [3, 6, 8])
+def test_the_mean_of_the_density_ratio_is_one(largest, rng):
+    """E_q[π/q] = 1, whatever the modes; beyond six components only the prior's part keeps it so."""
+    prior = Prior.from_data(np.linspace(0.0, 1.0, 20), max_components=largest)
+    dimension = prior.latent_map.dimension
+    modes = [Mode(n, 0.5 * rng.normal(size=dimension(n)), 0.0, 0.6 * np.eye(dimension(n))) for n in (1, 2, 3, 3)]
+    measure = laplace_mixture(prior, tuple(modes))
+    draws = measure.candidates(2000, rng)
+    ratio = np.exp(measure.log_density_ratio(draws.mixtures))
+    assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(len(ratio)) < 0.2
+    by_size = np.bincount(draws.latent.sizes, ratio, minlength=largest + 1)[1:] / len(ratio)
+    assert_allclose(by_size, prior.size_probabilities, atol=0.08)
+    for n in range(7, largest + 1):
+        rows = draws.latent.sizes == n
+        assert_allclose(ratio[rows], prior.size_probabilities[n - 1] / measure.size_probabilities[n - 1], rtol=1e-12)
 
 
 @pytest.mark.parametrize("measure", [MEASURE, MixtureMeasure.of_prior(PRIOR)], ids=["prior", "mixtures"])

@@ -1,4 +1,4 @@
-"""Orders of components: all of them up to six, coordinates that map back to the same kernel."""
+"""Orders of components: every one once, coordinates that map back to the same kernel."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ from maskerade_fast.relabelling import ALL_ORDERS, orders, relabelled
 X = np.linspace(0.0, 1.0, 7)
 
 
+def some_orders(n: int, count: int) -> Any:
+    """The first orders of few components, of many the identity and random ones."""
+    if n <= ALL_ORDERS:
+        return orders(n)[:count]
+    rng = np.random.default_rng(1)
+    return np.array([np.arange(n), *(rng.permutation(n) for _ in range(count - 1))])
+
+
 @pytest.mark.parametrize("n", range(1, ALL_ORDERS + 1))
 def test_every_order_once(n: int) -> None:
     table = orders(n)
@@ -24,13 +32,7 @@ def test_every_order_once(n: int) -> None:
     np.testing.assert_array_equal(table[0], np.arange(n))
 
 
-def test_many_components_have_single_exchanges() -> None:
-    table = orders(8)
-    assert len(table) == 1 + 28
-    assert ((table != np.arange(8)).sum(axis=1) <= 2).all()
-
-
-@pytest.mark.parametrize("n", [1, 3, 7])
+@pytest.mark.parametrize("n", [1, 3, 6])
 def test_coordinates_of_the_same_kernel(n: int, rng: np.random.Generator) -> None:
     prior = Prior.from_data(X, max_components=n)
     draws = prior.sample([1] * (n - 1) + [4], rng)
@@ -60,7 +62,7 @@ def test_orders_are_inverses_of_turned_mixtures(n: int, options: dict[str, Any],
     latent_map = Prior.from_data(X, max_components=n, **options).latent_map
     d = latent_map.dimension(n)
     g = latent_map.forward(latent_map.latent([n] * 9, rng.normal(size=9 * d)))
-    table = orders(n)[:40]
+    table = some_orders(n, 40)
     found = latent_map.in_orders(g, table)
     np.testing.assert_array_equal(found[:, 0].ravel(), latent_map.inverse(g).values)
     for k, order in enumerate(table):
@@ -74,7 +76,7 @@ def test_bits_of_orders_depend_on_the_mixture_alone(n: int, rng: np.random.Gener
     latent_map = Prior.from_data(X, max_components=n).latent_map
     d = latent_map.dimension(n)
     g = latent_map.forward(latent_map.latent([n] * 50, rng.normal(size=50 * d)))
-    table = orders(n)[:60].astype(np.int32)  # any integers will do
+    table = some_orders(n, 60).astype(np.int32)  # any integers will do
     together = latent_map.in_orders(g, table)
     for b in range(50):
         np.testing.assert_array_equal(latent_map.in_orders(g[b], table)[0], together[b])

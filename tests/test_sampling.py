@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import maskerade_fast as mf
 from maskerade_fast.limits import Limits
+from maskerade_fast.problem import Problem
 
 QUICK: dict[str, Any] = {"budget": 150, "batch_size": 10, "nodes": 128, "max_components": 2, "seed": 3, "device": "cpu"}
 
@@ -185,6 +187,38 @@ def test_few_effective_draws_are_confessed() -> None:
     y = np.sin(40 * x) * np.cos(7 * x) + 0.5 * np.sin(90 * x)
     post = mf.marginalise(x, y, budget=60, max_components=3, seed=0, noise_variance=1e-6, device="cpu")
     assert any("effective draws" in warning for warning in post.warnings)
+
+
+def test_evidence_of_many_components_is_that_of_draws_from_the_prior() -> None:
+    """So much noise that these are a good yardstick; taking some orders of seven and more gave three nats too many."""
+    x, y = waves(20)
+    settings: dict[str, Any] = {"max_components": 8, "noise_variance": 0.2, "nodes": 512}
+    post = mf.marginalise(x, y, budget=600, seed=3, device="cpu", **settings)
+    data = mf.RegressionData(x, y, "linear")
+    units = mf.Standardiser.from_data(data)
+    prior = mf.Prior.from_data(x, max_components=8).with_noise_variance(units.variance_to_unit(0.2))
+    problem = Problem.of(units.to_unit(data), prior)
+    draws = mf.PriorMeasure(prior).candidates(20_000, 1)
+    values = problem.log_likelihoods(draws.mixtures)
+    f = np.exp(values - values.max())
+    expected = values.max() + np.log(f.mean()) + units.log_density_shift(len(x))
+    error = f.std() / f.mean() / np.sqrt(len(f))
+    assert abs(post.log_evidence - expected) < 3.0 * np.hypot(post.log_evidence_sd, error)
+    beyond = post.component_probabilities[6:].sum()
+    assert abs(beyond - f[draws.latent.sizes > 6].sum() / f.sum()) < 0.1
+    assert any("7 components or more were drawn from the prior alone" in line for line in post.warnings)
+
+
+@pytest.mark.parametrize("n_dims", [1, 2])
+def test_large_mixtures_alone(n_dims: int) -> None:
+    x, y = waves()
+    X = np.stack([x, x**2], axis=1)[:, :n_dims]
+    prior = mf.Prior.from_data(X, max_components=8)
+    prior = replace(prior, size_probabilities=np.array([0.0] * 7 + [1.0]))
+    post = mf.marginalise(X, y, prior=prior, budget=60, nodes=64, seed=0, device="cpu")
+    assert post.component_probabilities[7] == pytest.approx(1.0)
+    assert np.isfinite(post.log_evidence)
+    assert any("8 components or more" in line for line in post.warnings)
 
 
 def test_scale_and_shift_equivariance() -> None:

@@ -178,6 +178,17 @@ def _on_gpu(arrays: tuple[Any, ...]) -> bool:
     return kinds == {True}
 
 
-@functools.cache
 def _load(name: str) -> ModuleType:
-    return importlib.import_module(f"{__name__}.{name}")
+    found = _found(name)
+    if isinstance(found, str):
+        raise BackendUnavailableError(found)
+    return found
+
+
+@functools.cache
+def _found(name: str) -> ModuleType | str:
+    """A backend, or why it cannot be used. Asked once: an import takes a lock, which a fork could leave taken."""
+    try:
+        return importlib.import_module(f"{__name__}.{name}")
+    except BackendUnavailableError as error:
+        return str(error)

@@ -32,8 +32,10 @@ from ..limits import Limits
 from ..measure import MixtureMeasure
 from ..modes import curvature_cost
 from ..posterior import Posterior
+from ..prior import Prior
 from ..problem import POWER, Problem
 from ..proposals import Adaptation, Sample
+from ..relabelling import ALL_ORDERS, adapted_sizes
 from .drive import no_finite_likelihood
 from .result import from_draws
 
@@ -152,7 +154,8 @@ class AdaptiveRun:
         controlled = controlled_estimate(measure, mixtures, values, groups, nets, problem.metric, POWER, problem.device)
         controlled = doubted(controlled, self.adaptation.log_evidence_by_modes)
         last = self._row(controlled.log_evidence, controlled.log_evidence_sd)
-        return from_draws(problem, controlled, values, last, _warnings(state, controlled))
+        warnings = (*_warnings(state, controlled), *_not_adapted(problem.prior))
+        return from_draws(problem, controlled, values, last, warnings)
 
     # ---- the budget ----
 
@@ -182,7 +185,9 @@ class AdaptiveRun:
         The mode search shrinks when prior draws are effective, but never below twice the cost of the curvatures.
         """
         prior, planned = self.problem.prior, self._planned()
-        dimensions = [prior.latent_map.dimension(int(n) + 1) for n in np.flatnonzero(prior.size_probabilities)]
+        dimensions = [prior.latent_map.dimension(int(n)) for n in adapted_sizes(prior)]
+        if not dimensions:
+            return
         most = min(max(max(dimensions) / _COORDINATES, _LEAST_SHARE), _MOST_SHARE) * planned
         curvatures = sum(curvature_cost(d) for d in dimensions)
         ascents = int(min(max(most * min(_FEW_HITS / effective, 1.0), 2.0 * curvatures), most))
@@ -275,6 +280,16 @@ def doubted(controlled: Controlled, log_evidence_by_modes: float) -> Controlled:
     if doubt == 0.0 or not math.isfinite(gap):
         return controlled
     return replace(controlled, log_evidence_sd=math.hypot(controlled.log_evidence_sd, doubt * gap))
+
+
+def _not_adapted(prior: Prior) -> Iterator[str]:
+    sizes = np.flatnonzero(prior.size_probabilities) + 1
+    if sizes[-1] > ALL_ORDERS:
+        first = max(int(sizes[0]), ALL_ORDERS + 1)
+        yield (
+            f"mixtures of {first} components or more were drawn from the prior alone: their probability, and with it "
+            "the evidence, may be too low"
+        )
 
 
 def _warnings(state: AdaptiveState, controlled: Controlled) -> Iterator[str]:

@@ -64,7 +64,8 @@ def marginalise(
     prior : Prior, optional
         Of mixtures for standardised data; ``Prior.from_data(X)`` by default.
     max_components : int, optional
-        Largest mixture of the default prior, 5 if not given; not to be given beside `prior`.
+        Largest mixture of the default prior, 5 if not given; not to be given beside `prior`. With "laplace" mixtures of
+        more than 6 components are drawn from the prior alone, and a warning says so.
     budget : int or None
         Likelihood evaluations, a value with gradient counting as 3. None: as many as `time_budget` allows. With
         "laplace" at most 1000 draws come from the settled measure; what is left then goes into its refits.

@@ -15,6 +15,7 @@ loops from being vectorised. With NUMBA_DISABLE_JIT=1 all are plain functions.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any, TypeVar
 
 from numba import config, njit
 from numba.core import event
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
 from ._cache import Compilations, LoopCache
@@ -116,3 +118,8 @@ def _guarded(dispatcher: Any) -> Any:
 
 
 event.register("numba:compile", Compilations())
+
+if hasattr(os, "register_at_fork"):
+    # A child forked while another thread compiles would wait for Numba's lock for ever; so the fork waits instead.
+    release = global_compiler_lock.release
+    os.register_at_fork(before=global_compiler_lock.acquire, after_in_parent=release, after_in_child=release)

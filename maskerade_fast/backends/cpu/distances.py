@@ -8,12 +8,12 @@ neither a temporary of size pairs x components nor a ragged sum is left.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..._checks import Array
+from ..._containers import cached_property
 from ..._memory import require_room
 from ._distance_gradients import add_gradients
 from ._distance_loops import ROWS, Lanes, Side, fill_lanes, fill_pairs, fill_self_terms
