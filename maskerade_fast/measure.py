@@ -210,7 +210,8 @@ class MixtureMeasure(ReferenceMeasure):
             part = self.parts[n - 1]
             with np.errstate(divide="ignore"):
                 size_ratio = np.log(self.prior.size_probabilities[n - 1]) - np.log(self.size_probabilities[n - 1])
-            if n > ALL_ORDERS:  # the prior's part, which forgets the order as the prior does
+            if n > ALL_ORDERS:
+                assert not len(part.shares), "the prior's part, which forgets the order as the prior does"
                 ratio[rows] = size_ratio
                 places = found.offsets[rows][:, None] + np.arange(part.dimension)
                 values[places.ravel()] = self.latent_map.inverse(mixtures[rows]).values
@@ -223,6 +224,12 @@ class MixtureMeasure(ReferenceMeasure):
                 best = xi[np.arange(count), terms.argmax(axis=1)]
                 values[found.offsets[chosen][:, None] + np.arange(d)] = best
         return ratio, found.with_values(values)
+
+
+def adapted_sizes(prior: Prior) -> Array:
+    """Sizes that the prior has and for which a `MixtureMeasure` may have more than the prior."""
+    sizes = np.flatnonzero(prior.size_probabilities) + 1
+    return sizes[sizes <= ALL_ORDERS]
 
 
 def _floor_power_of_two(share: float) -> int:

@@ -15,13 +15,12 @@ import numpy as np
 from ._checks import Array
 from .gmm import GMMBatch
 from .latent import LatentMap
-from .prior import Prior
 
 ALL_ORDERS = 6
 """Most components of a mixture whose orders are taken: of seven there would be 5040.
 
-Some of the orders instead of all give a density that is too small by as much as n!. So measures that depend on the
-order are for sizes up to this one, and larger sizes keep the prior, which does not (`adapted_sizes`).
+Some of the orders instead of all give a density that is too small by as much as n!. So only the prior, whose density
+does not depend on the order, serves larger mixtures (`measure.MixtureMeasure`).
 """
 _CHUNK_BYTES = 64 * 2**20
 
@@ -31,12 +30,6 @@ def orders(n: int) -> Array:
     """All orders of n <= `ALL_ORDERS` components, (n!, n); the identity comes first."""
     assert n <= ALL_ORDERS
     return np.array(list(itertools.permutations(range(n))), dtype=np.int64)
-
-
-def adapted_sizes(prior: Prior) -> Array:
-    """Sizes that the prior has and that the adaptive measure adapts to the data."""
-    sizes = np.flatnonzero(prior.size_probabilities) + 1
-    return sizes[sizes <= ALL_ORDERS]
 
 
 def relabelled(latent_map: LatentMap, mixtures: GMMBatch, n: int) -> Iterator[tuple[slice, Array]]:

@@ -61,9 +61,8 @@ class Backend(Protocol):
         a, b
             From `prepare_atoms`, with equal options. Without `b`: `a` with itself, exactly symmetric, diagonal 0.
         precision : {"double", "mixed"}
-            "mixed" is for the energy distance. It allows float32 for terms and for sums of 8 of them: absolute errors
-            of some 1e-7 of c(a, b), on any scale of coordinates and weights. The CPU computes both alike, in float64,
-            and for the Gaussian MMD too, for which the GPU raises ValueError.
+            "mixed" is for the energy distance alone: float32 for terms and for sums of 8 of them, with absolute errors
+            of some 1e-7 of c(a, b), on any scale of coordinates and weights. The CPU computes both alike, in float64.
         Returns
         -------
         (B_a, B_b) float64

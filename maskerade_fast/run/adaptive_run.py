@@ -29,13 +29,13 @@ from ..importance import (
 )
 from ..integrals import integrate
 from ..limits import Limits
-from ..measure import MixtureMeasure
+from ..measure import MixtureMeasure, adapted_sizes
 from ..modes import curvature_cost
 from ..posterior import Posterior
 from ..prior import Prior
 from ..problem import POWER, Problem
 from ..proposals import Adaptation, Sample
-from ..relabelling import ALL_ORDERS, adapted_sizes
+from ..relabelling import ALL_ORDERS
 from .drive import no_finite_likelihood
 from .result import from_draws
 
@@ -154,8 +154,7 @@ class AdaptiveRun:
         controlled = controlled_estimate(measure, mixtures, values, groups, nets, problem.metric, POWER, problem.device)
         controlled = doubted(controlled, self.adaptation.log_evidence_by_modes)
         last = self._row(controlled.log_evidence, controlled.log_evidence_sd)
-        warnings = (*_warnings(state, controlled), *_not_adapted(problem.prior))
-        return from_draws(problem, controlled, values, last, warnings)
+        return from_draws(problem, controlled, values, last, _warnings(state, controlled, problem.prior))
 
     # ---- the budget ----
 
@@ -282,17 +281,13 @@ def doubted(controlled: Controlled, log_evidence_by_modes: float) -> Controlled:
     return replace(controlled, log_evidence_sd=math.hypot(controlled.log_evidence_sd, doubt * gap))
 
 
-def _not_adapted(prior: Prior) -> Iterator[str]:
+def _warnings(state: AdaptiveState, controlled: Controlled, prior: Prior) -> Iterator[str]:
     sizes = np.flatnonzero(prior.size_probabilities) + 1
     if sizes[-1] > ALL_ORDERS:
-        first = max(int(sizes[0]), ALL_ORDERS + 1)
         yield (
-            f"mixtures of {first} components or more were drawn from the prior alone: their probability, and with it "
-            "the evidence, may be too low"
+            f"mixtures of {max(sizes[0], ALL_ORDERS + 1)} components or more were drawn from the prior alone: their "
+            "probability, and with it the evidence, may be too low"
         )
-
-
-def _warnings(state: AdaptiveState, controlled: Controlled) -> Iterator[str]:
     if state.draws is None:
         yield "the budget ended before the measure was settled: the evidence may be too low by tenths of a nat"
     if controlled.trusted and controlled.surrogate.spacing_warning:

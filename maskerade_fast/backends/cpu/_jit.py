@@ -121,5 +121,8 @@ event.register("numba:compile", Compilations())
 
 if hasattr(os, "register_at_fork"):
     # A child forked while another thread compiles would wait for Numba's lock for ever; so the fork waits instead.
-    release = global_compiler_lock.release
-    os.register_at_fork(before=global_compiler_lock.acquire, after_in_parent=release, after_in_child=release)
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=global_compiler_lock.release,
+    )
