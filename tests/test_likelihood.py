@@ -419,8 +419,9 @@ def test_tiled_factor(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("n", [255, 256, 300, 700])
-def test_a_tiled_factor_stays_in_its_matrix(rng: np.random.Generator, n: int) -> None:
+def test_a_tiled_factor_stays_in_its_matrix(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
     """What lies before and behind it in memory, more than a tile of rows, is as it was."""
+    from maskerade_fast.backends.cpu._cholesky_loops import FACTOR_TILE, solve_tile
     from maskerade_fast.backends.cpu._lapack import addresses
     from maskerade_fast.backends.cpu.cholesky import tiled_potrf
 
@@ -429,7 +430,16 @@ def test_a_tiled_factor_stays_in_its_matrix(rng: np.random.Generator, n: int) ->
     roots = rng.normal(size=(n, n))
     matrix[:] = roots @ roots.T + n * np.eye(n)
     expected = np.linalg.cholesky(matrix)
+    tiles: list[tuple[int, int]] = []
+
+    def noted(row: int, column: int, *arrays: Any) -> None:
+        tiles.append((row, column))
+        solve_tile(row, column, *arrays)
+
+    monkeypatch.setitem(tiled_potrf.__globals__, "solve_tile", noted)
     assert tiled_potrf(addresses(), matrix, 2) == 0
+    n_tiles = -(-n // FACTOR_TILE)
+    assert sorted(tiles) == [(row, column) for row in range(n_tiles) for column in range(row)]
     np.testing.assert_allclose(np.tril(matrix), expected, rtol=0, atol=1e-11 * n)
     assert (room[:300] == 7.0).all()
     assert (room[-300:] == 7.0).all()
