@@ -23,7 +23,7 @@ from .backends import single_threaded_blas
 from .distances import Metric
 from .gmm import GMMBatch, concat
 from .integrals import Evidence, integrate
-from .measure import MixtureMeasure
+from .mixture_measure import MixtureMeasure
 from .prior import Draws
 from .surrogate import Surrogate
 

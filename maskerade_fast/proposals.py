@@ -25,7 +25,8 @@ from .backends import single_threaded_blas
 from .counted_posterior import CountedPosterior
 from .gmm import GMMBatch, concat
 from .latent import Latent, LatentMap
-from .measure import MixtureMeasure, PriorMeasure
+from .measure import PriorMeasure
+from .mixture_measure import MixtureMeasure
 from .modes import Mode, ascend, curvature_cost, curvature_factor, curved, find_modes
 from .prior import Prior
 from .relabelling import ALL_ORDERS

@@ -13,7 +13,7 @@ from .counted_posterior import GRADIENT_COST, CountedPosterior
 from .gmm import GMMBatch
 from .gram import host_factor
 from .latent import Latent, LogNormal
-from .measure import adapted_sizes
+from .mixture_measure import adapted_sizes
 
 _SPECTRUM_POINTS = 2000  # most points that a spectrum is sought with
 _BLOCK = 256  # frequencies at a time

@@ -10,7 +10,7 @@ import pytest
 
 from maskerade_fast.gmm import GMMBatch
 from maskerade_fast.importance import Controlled, controlled_estimate, plain_estimate, standard_error, truncated
-from maskerade_fast.measure import MixtureMeasure
+from maskerade_fast.mixture_measure import MixtureMeasure
 from maskerade_fast.prior import Prior
 from maskerade_fast.problem import default_metric
 from maskerade_fast.student import StudentMixture

@@ -17,7 +17,7 @@ ROWS: list[list[str]] = [
     ["output_files", "pictures", "streams", "console", "heartbeat"],
     ["backends._blas", "backends._lags", "backends.contract", "backends", "backends.cpu.", "backends.gpu."],
     ["gmm", "grid", "trend", "inputs", "data", "sticks", "latent", "prior"],
-    ["student", "relabelling", "measure", "warping"],
+    ["student", "relabelling", "measure", "mixture_measure", "warping"],
     ["optimize", "archive", "masses", "distances", "metric_distances", "hyperkernel"],
     ["gram", "likelihood", "gp", "frames"],
     ["recorder", "journal", "history"],

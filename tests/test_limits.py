@@ -13,7 +13,7 @@ import maskerade_fast as mf
 from maskerade_fast import _memory
 from maskerade_fast.integrals import integral_seconds
 from maskerade_fast.limits import Limits, check_room
-from maskerade_fast.measure import MixtureMeasure
+from maskerade_fast.mixture_measure import MixtureMeasure
 
 X = np.linspace(0.0, 1.0, 14) ** 1.1
 Y = np.sin(9 * X)

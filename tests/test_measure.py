@@ -9,7 +9,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from maskerade_fast.gmm import GMMBatch
-from maskerade_fast.measure import MixtureMeasure, PriorMeasure, ReferenceMeasure
+from maskerade_fast.measure import PriorMeasure, ReferenceMeasure
+from maskerade_fast.mixture_measure import MixtureMeasure
 from maskerade_fast.modes import Mode
 from maskerade_fast.prior import Draws, Prior
 from maskerade_fast.proposals import laplace_mixture

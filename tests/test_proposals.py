@@ -11,7 +11,7 @@ import pytest
 from maskerade_fast.counted_posterior import CountedPosterior
 from maskerade_fast.data import RegressionData
 from maskerade_fast.likelihood import log_likelihood
-from maskerade_fast.measure import MixtureMeasure
+from maskerade_fast.mixture_measure import MixtureMeasure
 from maskerade_fast.modes import Mode, ascend, inverse_factor, is_twin
 from maskerade_fast.prior import Prior
 from maskerade_fast.problem import Problem

@@ -47,7 +47,7 @@ def test_every_part_of_a_run_draws_by_its_seed(
     settings: dict[str, Any], parts_of_run: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The generators that reach the parts are the run's."""
-    from maskerade_fast import measure, proposals
+    from maskerade_fast import measure, mixture_measure, proposals
     from maskerade_fast.run import adaptive_run, prior_run
 
     class Own(np.random.Generator):
@@ -63,7 +63,7 @@ def test_every_part_of_a_run_draws_by_its_seed(
         return call
 
     parts = [
-        (measure.MixtureMeasure, "sample"),
+        (mixture_measure.MixtureMeasure, "sample"),
         (measure.ReferenceMeasure, "candidates"),
         (proposals, "find_modes"),
         (prior_run, "propose"),

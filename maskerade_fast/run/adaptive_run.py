@@ -29,7 +29,7 @@ from ..importance import (
 )
 from ..integrals import integrate
 from ..limits import Limits
-from ..measure import MixtureMeasure, adapted_sizes
+from ..mixture_measure import MixtureMeasure, adapted_sizes
 from ..modes import curvature_cost
 from ..posterior import Posterior
 from ..prior import Prior

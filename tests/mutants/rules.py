@@ -33,6 +33,7 @@ METHOD = (
     "latent",
     "masses",
     "measure",
+    "mixture_measure",
     "metric_distances",
     "modes",
     "optimize",
