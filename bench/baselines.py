@@ -21,13 +21,13 @@ import numpy as np
 from scipy import special
 
 from maskerade_fast import GMMBatch
-from maskerade_fast.counted_posterior import GRADIENT_COST, CountedPosterior
-from maskerade_fast.gmm import concat
-from maskerade_fast.latent import Latent
-from maskerade_fast.modes import curved
-from maskerade_fast.optimize import maximise_in_lockstep
-from maskerade_fast.prior import power_of_two, sobol_normal
-from maskerade_fast.starts import Summit
+from maskerade_fast._optimize import maximise_in_lockstep
+from maskerade_fast.adaptive.counted_posterior import GRADIENT_COST, CountedPosterior
+from maskerade_fast.adaptive.modes import curved
+from maskerade_fast.adaptive.starts import Summit
+from maskerade_fast.model.gmm import concat
+from maskerade_fast.model.latent import Latent
+from maskerade_fast.model.prior import power_of_two, sobol_normal
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

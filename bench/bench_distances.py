@@ -10,8 +10,8 @@ import problems
 import pytest
 
 from maskerade_fast import Metric, energy_distance, energy_distance_vjp, gaussian_mmd2
-from maskerade_fast.hyperkernel import HyperKernel, hyperkernel, hyperkernel_matvec
-from maskerade_fast.metric_distances import prepare
+from maskerade_fast.ops.hyperkernel import HyperKernel, hyperkernel, hyperkernel_matvec
+from maskerade_fast.ops.metric_distances import prepare
 
 PAIRS = pytest.mark.parametrize(("B_a", "B_b", "D"), problems.PAIRS)
 KERNEL: dict[str, Any] = {"outputscale": 1.0, "lengthscale": 1.0}

@@ -13,7 +13,7 @@ import problems
 import pytest
 
 import maskerade_fast as mf
-from maskerade_fast.acquisition import propose
+from maskerade_fast.quadrature.acquisition import propose
 
 ROOT = Path(__file__).parents[1]
 AIRLINE = ROOT / "examples" / "airline.csv"

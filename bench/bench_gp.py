@@ -10,7 +10,7 @@ import pytest
 import scipy.linalg
 from peers import numpy_gram
 
-from maskerade_fast.gp import predict_gp
+from maskerade_fast.ops.gp import predict_gp
 
 SIZES = pytest.mark.parametrize(("n_points", "n_mixtures", "n_new"), problems.PREDICTIONS)
 

@@ -9,7 +9,7 @@ import problems
 import pytest
 from peers import numpy_gram
 
-from maskerade_fast.gram import gram
+from maskerade_fast.ops.gram import gram
 
 SIZES = pytest.mark.parametrize(("n_points", "n_mixtures", "n", "n_dims"), problems.LIKELIHOODS)
 

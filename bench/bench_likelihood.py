@@ -13,7 +13,7 @@ import peers
 import problems
 import pytest
 
-from maskerade_fast.likelihood import log_likelihood
+from maskerade_fast.ops.likelihood import log_likelihood
 
 SIZES = pytest.mark.parametrize(("n_points", "n_mixtures", "n", "n_dims"), problems.LIKELIHOODS)
 NOISE = problems.NOISE
@@ -106,9 +106,9 @@ def test_first_log_likelihood(benchmark: Any, tmp_path: Any, cache: str) -> None
     """First value with gradient and first prediction in a new process; the seconds are in `extra_info`."""
     code = (
         "import time; begin = time.perf_counter()\n"
-        "from maskerade_fast.gmm import GMMBatch\n"
-        "from maskerade_fast.likelihood import log_likelihood\n"
-        "from maskerade_fast.gp import predict_gp\n"
+        "from maskerade_fast.model.gmm import GMMBatch\n"
+        "from maskerade_fast.ops.likelihood import log_likelihood\n"
+        "from maskerade_fast.ops.gp import predict_gp\n"
         "g = GMMBatch.from_list([([1.0], [0.3], [0.1])])\n"
         "log_likelihood(g, [0.0, 1.0], [1.0, 2.0], 0.1, grad=True); print(time.perf_counter() - begin)\n"
         "predict_gp(g, [0.0, 1.0], [1.0, 2.0], 0.1, [0.5]); print(time.perf_counter() - begin)\n"

@@ -9,8 +9,8 @@ import problems
 import pytest
 import scipy.linalg
 
-from maskerade_fast.gp import predict_gp
-from maskerade_fast.likelihood import log_likelihood
+from maskerade_fast.ops.gp import predict_gp
+from maskerade_fast.ops.likelihood import log_likelihood
 
 SIZES = pytest.mark.parametrize(("n_points", "n_mixtures"), problems.GRIDS)
 NOISE = problems.NOISE

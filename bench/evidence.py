@@ -29,9 +29,9 @@ from accuracy import ROOT, load_fixture
 from baselines import Estimate, nested_sampling, prior_monte_carlo, tempered_smc
 
 import maskerade_fast as mf
-from maskerade_fast.counted_posterior import CountedPosterior
-from maskerade_fast.data import RegressionData
-from maskerade_fast.problem import Problem as RunProblem
+from maskerade_fast.adaptive.counted_posterior import CountedPosterior
+from maskerade_fast.model.data import RegressionData
+from maskerade_fast.quadrature.problem import Problem as RunProblem
 
 FIXTURES = ("two_tones_12", "two_tones_40", "smooth_25", "airline")
 UNSEEN = ROOT / "bench" / "unseen.json"

@@ -23,7 +23,7 @@ import numpy as np
 from paper.data import Absent, Split, last_tenth, load, random_tenth
 from paper.recipes import best_kernel, measured
 
-from maskerade_fast.trend import TRENDS
+from maskerade_fast.model.trend import TRENDS
 
 SETS = ("yacht", "autompg", "concrete", "airfoil")
 

@@ -20,9 +20,9 @@ from baselines import Estimate, SizeEstimate, over_sizes, prior_monte_carlo, tem
 from evidence import UNSEEN
 
 import maskerade_fast as mf
-from maskerade_fast.counted_posterior import CountedPosterior
-from maskerade_fast.data import RegressionData
-from maskerade_fast.problem import Problem
+from maskerade_fast.adaptive.counted_posterior import CountedPosterior
+from maskerade_fast.model.data import RegressionData
+from maskerade_fast.quadrature.problem import Problem
 
 SEED = 20_240_601
 KINDS = ("one_tone", "two_tones", "smooth", "uneven_tone", "uneven_smooth")

@@ -8,9 +8,6 @@ batched Gram matrices, likelihoods and predictions; and the pieces of the quadra
 from . import _start as _start  # first: it minds interrupts while the others load
 from . import plotting
 from ._version import __version__
-from .acquisition import mutual_information, uncertainty
-from .data import RegressionData, Standardiser
-from .distances import Metric, energy_distance, energy_distance_vjp, gaussian_mmd2, gaussian_mmd2_vjp
 from .errors import (
     BackendUnavailableError,
     CollapsedInputsWarning,
@@ -21,23 +18,26 @@ from .errors import (
     UnequalMassWarning,
     UsageError,
 )
-from .gmm import GMMBatch, GMMGradient, concat
-from .gp import GPPrediction, predict_gp
-from .gram import gram
-from .history import HistoryRow
-from .hyperkernel import hyperkernel, hyperkernel_matvec, hyperkernel_vjp
-from .integrals import Evidence, integrate
-from .joint_prediction import JointDensity, combine_gaussians_joint
-from .latent import Latent, LatentMap, LogNormal
-from .likelihood import LogLikelihood, log_likelihood
-from .measure import PriorMeasure, ReferenceMeasure
-from .posterior import Posterior, load
-from .prediction import Prediction, combine_gaussians
-from .prior import Draws, Prior
+from .model.data import RegressionData, Standardiser
+from .model.gmm import GMMBatch, GMMGradient, concat
+from .model.latent import Latent, LatentMap, LogNormal
+from .model.prior import Draws, Prior
+from .model.reference_measure import PriorMeasure, ReferenceMeasure
+from .ops.distances import Metric, energy_distance, energy_distance_vjp, gaussian_mmd2, gaussian_mmd2_vjp
+from .ops.gp import GPPrediction, predict_gp
+from .ops.gram import gram
+from .ops.hyperkernel import hyperkernel, hyperkernel_matvec, hyperkernel_vjp
+from .ops.joint_prediction import JointDensity, combine_gaussians_joint
+from .ops.likelihood import LogLikelihood, log_likelihood
+from .ops.mixture_prediction import Prediction, combine_gaussians
+from .posterior.bands import Band
+from .posterior.history import HistoryRow
+from .posterior.posterior import Posterior, load
+from .quadrature.acquisition import mutual_information, uncertainty
+from .quadrature.evidence import Evidence, integrate
+from .quadrature.surrogate import Surrogate
 from .run.marginalise import marginalise
 from .run.warm_up import warm_up
-from .spectra import Band
-from .surrogate import Surrogate
 
 __all__ = [
     "BackendUnavailableError",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from maskerade_fast.gmm import GMMBatch
+from maskerade_fast.model.gmm import GMMBatch
 
 
 def one(weights: Any, means: Any, scales: Any) -> GMMBatch:

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from maskerade_fast.backends import is_cupy, to_device, to_host
-from maskerade_fast.gmm import GMMBatch
-from maskerade_fast.prediction import Prediction
+from maskerade_fast.model.gmm import GMMBatch
+from maskerade_fast.ops.mixture_prediction import Prediction
 
 sys.path.insert(0, str(Path(__file__).parent / "emulator"))
 

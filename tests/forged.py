@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import maskerade_fast as mf
-from maskerade_fast.data import RegressionData, Standardiser
-from maskerade_fast.gmm import GMMBatch
-from maskerade_fast.history import HistoryRow
-from maskerade_fast.posterior import Posterior
-from maskerade_fast.tables import Table
+from maskerade_fast.model.data import RegressionData, Standardiser
+from maskerade_fast.model.gmm import GMMBatch
+from maskerade_fast.posterior.history import HistoryRow
+from maskerade_fast.posterior.posterior import Posterior
+from maskerade_fast.storage.csv_files import Table
 
 Edit = tuple[str, int, int, bytes]  # what, which member, where, with what
 EDITS = ("drop", "rename", "twin", "header", "data", "replace", "cut", "swap", "local", "central", "file", "file cut")

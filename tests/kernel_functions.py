@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from maskerade_fast.hyperkernel import HyperKernel
+from maskerade_fast.ops.hyperkernel import HyperKernel
 
 
 def hyperkernel_pullback(a: Any, b: Any = None, **settings: Any) -> Any:

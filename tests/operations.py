@@ -10,9 +10,9 @@ import numpy as np
 from kernel_functions import covariance_from_distance
 
 import maskerade_fast as mf
+from maskerade_fast.adaptive.student import StudentMixture
 from maskerade_fast.backends import cpu
-from maskerade_fast.metric_distances import prepare, squared_distance
-from maskerade_fast.student import StudentMixture
+from maskerade_fast.ops.metric_distances import prepare, squared_distance
 
 Array = np.ndarray
 N, M, H = 9, 3, 4  # eighths are exact in float32 too

@@ -1,8 +1,8 @@
 """The real card in the place of `fake_cupy`, for ``pytest --card``: it notes launches and has nothing to set.
 
 A test that asks for what only the emulator has (another card, an order of threads, a machine without cards) skips
-there, with what it asked for as the reason. tests/test_card.py walks this with the stand-in installed as if it were
-CuPy.
+there, with what it asked for as the reason. tests/kernels/test_card.py walks this with the stand-in installed as if it
+were CuPy.
 """
 
 from __future__ import annotations

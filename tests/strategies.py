@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from maskerade_fast.gmm import GMMBatch
+from maskerade_fast.model.gmm import GMMBatch
 
 Array = NDArray[Any]
 

@@ -13,7 +13,7 @@ from operations import kinds_of_results
 
 import maskerade_fast as mf
 from maskerade_fast._containers import short_repr
-from maskerade_fast.inputs import ColumnNames
+from maskerade_fast.model.inputs import ColumnNames
 
 
 @pytest.mark.parametrize("value", kinds_of_results(), ids=lambda value: type(value).__name__)

@@ -12,9 +12,9 @@ import pytest
 
 import maskerade_fast as mf
 from maskerade_fast import cli
+from maskerade_fast.cli.console import Session
 from maskerade_fast.cli.fit import fit
 from maskerade_fast.cli.parser import parser
-from maskerade_fast.console import Session
 
 PACKAGE = Path(mf.__file__).parent
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from maskerade_fast._optimize import maximise
 from maskerade_fast.errors import OptimisationError
-from maskerade_fast.optimize import maximise
 
 CENTRE = np.array([0.5, -1.0, 2.0])
 

@@ -140,7 +140,7 @@ def kernels_of(revision: str, folder: Path) -> Path:
 @functools.cache
 def emulator() -> Any:
     """The modules `cubins` and `kernel_report` of tests/emulator."""
-    for folder in (ROOT, ROOT / "tests", ROOT / "tests" / "emulator"):
+    for folder in (ROOT, ROOT / "tests", ROOT / "tests" / "kernels", ROOT / "tests" / "emulator"):
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
     import cubins

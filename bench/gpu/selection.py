@@ -18,16 +18,15 @@ with contextlib.suppress(ImportError):
     import cupy  # noqa: F401  what it warns of, a library that is missing say, would be an error in the first test
 
 NOT_ON_CARDS = (
-    "barriers",
-    "card",
-    "emulator",
-    "fake_cupy",
-    "gpu_check",
-    "gpu_variants",
-    "kernel_common",
-    "kernel_sources",
+    "benchmarks",
+    "kernels/test_barriers.py",
+    "kernels/test_card.py",
+    "kernels/test_emulator.py",
+    "kernels/test_fake_cupy.py",
+    "kernels/test_kernel_common.py",
+    "kernels/test_kernel_sources.py",
 )
-"""Names of test files (tests/test_<name>.py) with nothing that a card could run."""
+"""Files and folders of tests/ with nothing that a card could run."""
 
 
 def on_card(item: pytest.Item) -> bool:

@@ -18,9 +18,9 @@ import numpy as np
 
 import maskerade_fast as mf
 from maskerade_fast import plotting
-from maskerade_fast.counted_posterior import CountedPosterior
-from maskerade_fast.data import RegressionData
-from maskerade_fast.problem import Problem
+from maskerade_fast.adaptive.counted_posterior import CountedPosterior
+from maskerade_fast.model.data import RegressionData
+from maskerade_fast.quadrature.problem import Problem
 
 from . import recipes
 from .data import ROOT, Absent, Array, Split, from_five_components, holding_out, last_tenth, load

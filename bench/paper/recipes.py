@@ -14,9 +14,9 @@ from baselines import map_kernel
 from scipy.stats import norm
 
 import maskerade_fast as mf
-from maskerade_fast.counted_posterior import CountedPosterior
-from maskerade_fast.data import RegressionData, Standardiser
-from maskerade_fast.problem import Problem
+from maskerade_fast.adaptive.counted_posterior import CountedPosterior
+from maskerade_fast.model.data import RegressionData, Standardiser
+from maskerade_fast.quadrature.problem import Problem
 
 from .data import Array, Split
 from .harness import Row

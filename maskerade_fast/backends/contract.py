@@ -1,9 +1,9 @@
 """The operations of a backend, written once: what each takes, gives and raises.
 
 `backends.cpu` and `backends.gpu` are modules with these functions, on NumPy and on CuPy arrays. mypy holds both modules
-to the protocol `Backend`, and `tests/test_backend_contract.py` compares names, signatures and annotations. Public
-functions have checked the arguments; a backend checks only what its own launches need. Arithmetic is in float64. Bits
-depend neither on neighbours in a batch, nor on chunks, nor on threads.
+to the protocol `Backend`, and `tests/backends/test_backend_contract.py` compares names, signatures and annotations.
+Public functions have checked the arguments; a backend checks only what its own launches need. Arithmetic is in
+float64. Bits depend neither on neighbours in a batch, nor on chunks, nor on threads.
 
 Letters: B mixtures of J components in all, in D dimensions; N data, M test points, q basis functions; h Gaussians of a
 predictive mixture. A batch comes as the arrays of a `GMMBatch`: offsets (B + 1,), weights (J,), means, scales (J, D).

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ..console import Session, run
 from ..errors import UsageError
+from .console import Session, run
 from .parser import parser
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from .._checks import Array
 from .._text import listed, shortened
 from ..errors import DataError, UsageError
-from ..inputs import ColumnNames, Inputs, check_names
-from ..tables import Table
-from ..tables.hints import is_constant, is_unnamed, looks_like_dates, running_number, sentinel
+from ..model.inputs import ColumnNames, Inputs, check_names
+from ..storage.csv_files import Table
+from ..storage.csv_files.hints import is_constant, is_unnamed, looks_like_dates, running_number, sentinel
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,20 @@ import numpy as np
 
 from .._checks import Array, generator
 from .._text import listed, shortened
-from ..console import Session
-from ..data import RegressionData
 from ..errors import DataError, UsageError
-from ..foresight import foretold
-from ..heartbeat import heartbeat, ticking
-from ..output_files import check_outputs, check_standard_output
-from ..tables import read_table
-from ..tables.hints import runs_backwards
+from ..model.data import RegressionData
+from ..run.heartbeat import heartbeat, ticking
+from ..run.likelihood_time import foretold
+from ..storage.csv_files import read_table
+from ..storage.csv_files.hints import runs_backwards
+from ..storage.output_files import check_outputs, check_standard_output
 from .columns import Selection, chosen, noted, parsed_names, remarks
+from .console import Session
 from .report import count, scores, summary, write_predictions
 
 if TYPE_CHECKING:
-    from ..inputs import Inputs
-    from ..posterior import Posterior
+    from ..model.inputs import Inputs
+    from ..posterior.posterior import Posterior
 
 
 COMPILING = "Compiling for this machine, once."

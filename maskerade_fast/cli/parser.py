@@ -9,9 +9,9 @@ import unicodedata
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..console import EXIT_STATUSES
-from ..trend import TRENDS
+from ..model.trend import TRENDS
 from .about import version
+from .console import EXIT_STATUSES
 
 
 class Parser(argparse.ArgumentParser):

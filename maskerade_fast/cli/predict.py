@@ -7,17 +7,17 @@ import dataclasses
 
 import numpy as np
 
-from ..console import Session
-from ..heartbeat import ticking
-from ..output_files import check_outputs, check_standard_output
-from ..tables import read_table
+from ..run.heartbeat import ticking
+from ..storage.csv_files import read_table
+from ..storage.output_files import check_outputs, check_standard_output
 from .columns import matched, noted, parsed_names
+from .console import Session
 from .report import count, scores, write_predictions
 
 
 def predict(options: argparse.Namespace, session: Session) -> int:
     """Run the command; notes go to standard error, for standard output may hold the predictions."""
-    from ..posterior import load
+    from ..posterior.posterior import load
 
     inputs = [options.model, options.data]
     check_outputs({"--predictions": options.predictions}, inputs)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, TextIO
 import numpy as np
 
 from .._checks import Array
-from ..output_files import replacing_text
-from ..predictions_csv import prediction_lines
+from ..storage.output_files import replacing_text
+from ..storage.predictions_csv import prediction_lines
 from .columns import Selection
 
 if TYPE_CHECKING:
-    from ..inputs import Inputs
-    from ..posterior import Posterior
-    from ..prediction import Prediction
+    from ..model.inputs import Inputs
+    from ..ops.mixture_prediction import Prediction
+    from ..posterior.posterior import Posterior
 
 _MOST_JOINT_ROWS = 200  # the joint density takes h^2 n^3 steps: here some seconds for h = 100
 

@@ -6,8 +6,8 @@ import argparse
 import time
 
 from ..backends import compile_ahead, gpu_problem, require_gpu
-from ..console import Session
-from ..heartbeat import ticking
+from ..run.heartbeat import ticking
+from .console import Session
 from .fit import COMPILING
 
 

@@ -14,11 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._checks import Array
-from ..acquisition import propose
-from ..counted_posterior import CountedPosterior
-from ..gmm import GMMBatch, concat
-from ..history import HistoryRow
-from ..importance import (
+from ..adaptive.adaptation import Adaptation, Sample
+from ..adaptive.control_variate import (
     FEW_EFFECTIVE,
     MOST_GROUPS,
     NETS,
@@ -27,15 +24,18 @@ from ..importance import (
     effective_size,
     plain_estimate,
 )
-from ..integrals import integrate
-from ..limits import Limits
-from ..mixture_measure import MixtureMeasure, adapted_sizes
-from ..modes import curvature_cost
-from ..posterior import Posterior
-from ..prior import Prior
-from ..problem import POWER, Problem
-from ..proposals import Adaptation, Sample
-from ..relabelling import ALL_ORDERS
+from ..adaptive.counted_posterior import CountedPosterior
+from ..adaptive.mixture_measure import MixtureMeasure, adapted_sizes
+from ..adaptive.modes import curvature_cost
+from ..model.component_orders import ALL_ORDERS
+from ..model.gmm import GMMBatch, concat
+from ..model.prior import Prior
+from ..posterior.history import HistoryRow
+from ..posterior.posterior import Posterior
+from ..quadrature.acquisition import propose
+from ..quadrature.evidence import integrate
+from ..quadrature.problem import POWER, Problem
+from .budget import Limits
 from .drive import no_finite_likelihood
 from .result import from_draws
 

@@ -11,13 +11,13 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import numpy as np
 
 from ..backends import compiling
-from ..data import Standardiser
-from ..heartbeat import ticking
-from ..history import HistoryRow
-from ..posterior import Posterior
-from ..problem import Problem
-from ..streams import Stream
+from ..model.data import Standardiser
+from ..posterior.history import HistoryRow
+from ..posterior.posterior import Posterior
+from ..quadrature.problem import Problem
+from .heartbeat import ticking
 from .result import in_the_users_units
+from .streams import Stream
 
 Callback = Callable[[HistoryRow], Any]
 

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 
 from .._checks import generator, integer, one_of, positive
-from ..acquisition import ACQUISITIONS
 from ..backends import gpu_problem, on_their_device, require_gpu
-from ..data import RegressionData, Standardiser
-from ..foresight import require_matrix_room, require_time
-from ..gram import warn_if_collapsed
-from ..inputs import ColumnNames, Inputs, targets
-from ..journal import Journal, described_seed, fingerprint
-from ..limits import Limits, check_room
-from ..posterior import Posterior
-from ..prior import Prior
-from ..problem import Problem
-from ..recorder import NoRecord, Recorder
+from ..model.data import RegressionData, Standardiser
+from ..model.inputs import ColumnNames, Inputs, targets
+from ..model.prior import Prior
+from ..ops.gram import warn_if_collapsed
+from ..posterior.posterior import Posterior
+from ..quadrature.acquisition import ACQUISITIONS
+from ..quadrature.problem import Problem
+from ..storage.journal import Journal, described_seed, fingerprint
+from ..storage.recorder import NoRecord, Recorder
 from .adaptive_run import AdaptiveRun
+from .budget import Limits, check_room
 from .drive import Callback, Run, drive, progress_bar
+from .likelihood_time import require_matrix_room, require_time
 from .prior_run import PriorRun
 
 _DEFAULT_MAX_COMPONENTS = 5

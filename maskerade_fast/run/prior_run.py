@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._checks import Array
-from ..acquisition import propose
+from ..adaptive.control_variate import effective_size
 from ..backends import single_threaded_blas
-from ..gmm import GMMBatch, concat
-from ..history import HistoryRow
-from ..importance import effective_size
-from ..integrals import Evidence, integrate
-from ..limits import Limits
-from ..measure import PriorMeasure, ReferenceMeasure
-from ..posterior import Posterior
-from ..problem import Problem
-from ..surrogate import Surrogate
+from ..model.gmm import GMMBatch, concat
+from ..model.reference_measure import PriorMeasure, ReferenceMeasure
+from ..posterior.history import HistoryRow
+from ..posterior.posterior import Posterior
+from ..quadrature.acquisition import propose
+from ..quadrature.evidence import Evidence, integrate
+from ..quadrature.problem import Problem
+from ..quadrature.surrogate import Surrogate
+from .budget import Limits
 from .result import from_quadrature
 
 

@@ -10,14 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from .._checks import Array
-from ..data import Standardiser
-from ..gmm import GMMBatch
-from ..history import HistoryRow
-from ..importance import Controlled
-from ..integrals import Evidence
-from ..posterior import Posterior
-from ..problem import Problem
-from ..surrogate import Surrogate
+from ..adaptive.control_variate import Controlled
+from ..model.data import Standardiser
+from ..model.gmm import GMMBatch
+from ..posterior.history import HistoryRow
+from ..posterior.posterior import Posterior
+from ..quadrature.evidence import Evidence
+from ..quadrature.problem import Problem
+from ..quadrature.surrogate import Surrogate
 
 
 class _Weights(NamedTuple):

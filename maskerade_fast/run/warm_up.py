@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..adaptive.student import warm_up as student
 from ..backends import gpu_problem, to_device
-from ..distances import warm_up as distances
-from ..gmm import GMMBatch
-from ..gp import warm_up as gp
-from ..gram import warm_up as gram
-from ..hyperkernel import warm_up as hyperkernel
-from ..joint_prediction import warm_up as joint_prediction
-from ..likelihood import warm_up as likelihood
-from ..prediction import warm_up as prediction
-from ..student import warm_up as student
+from ..model.gmm import GMMBatch
+from ..ops.distances import warm_up as distances
+from ..ops.gp import warm_up as gp
+from ..ops.gram import warm_up as gram
+from ..ops.hyperkernel import warm_up as hyperkernel
+from ..ops.joint_prediction import warm_up as joint_prediction
+from ..ops.likelihood import warm_up as likelihood
+from ..ops.mixture_prediction import warm_up as prediction
 
 _OPERATIONS = (distances, hyperkernel, gram, likelihood, gp, prediction, joint_prediction, student)
 # Loops over distances are compiled for each of the first five numbers of inputs, and once for more

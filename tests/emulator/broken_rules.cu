@@ -1,4 +1,4 @@
-// Kernels that keep and break the rules which the emulator checks: tests/test_emulator.py finds lines by their marks.
+// Kernels that keep and break the rules which the emulator checks: tests/kernels/test_emulator.py finds lines by their marks.
 // Each thread reads its left neighbour's number: right in forward order even without the barrier
 extern "C" __global__ void __launch_bounds__(64) shift(const double* x, double* out) {
     MF_SHARED(double, s, 64);

@@ -95,7 +95,8 @@ def grams(rng: np.random.Generator) -> Pairs:
 
 def likelihoods(rng: np.random.Generator) -> Pairs:
     """One size for each way that a matrix can go."""
-    from test_gpu_likelihood import ragged, regimes, run
+    from regimes import regimes
+    from test_gpu_likelihood import ragged, run
 
     door = importlib.import_module("maskerade_fast.backends.gpu.likelihood")
     for D, grad in ((1, False), (1, True), (2, True)):

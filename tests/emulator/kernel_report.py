@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The report on kernels.")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "kernels.md")
     options = parser.parse_args()
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "kernels")]
     import kernel_errors
 
     uses = all_uses()

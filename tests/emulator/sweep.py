@@ -35,11 +35,16 @@ EMULATOR = (
 )
 SOURCES_OF = {  # tests that run no more than this: half an hour and more, which few changes touch
     "test_kernel_sources": (
-        *("kernels", "maskerade_fast/backends/gpu/_loader.py", "tests/test_kernel_sources.py", "tests/conftest.py"),
+        *(
+            "kernels",
+            "maskerade_fast/backends/gpu/_loader.py",
+            "tests/kernels/test_kernel_sources.py",
+            "tests/conftest.py",
+        ),
         *("tests/emulator/cubins.py", "tests/kernel_exceptions.toml"),
     ),
-    "test_barriers": (*EMULATOR, "tests/test_barriers.py", "tests/emulator/drivers"),
-    "test_gpu_likelihood": (*EMULATOR, "tests/test_gpu_likelihood.py"),
+    "test_barriers": (*EMULATOR, "tests/kernels/test_barriers.py", "tests/emulator/drivers"),
+    "test_gpu_likelihood": (*EMULATOR, "tests/kernels/test_gpu_likelihood.py"),
 }
 OUTCOMES = ("passed", "failed", "skipped", "emulated")
 RUN = [sys.executable, "-m", "pytest", "-q", "-p", "no:benchmark", "--sweep", "-m", "sweep"]

@@ -5,7 +5,7 @@
 FOLDER keeps inputs that reach new code, and is read at the start. "csv" gives bytes to `read_table` and "archive" to
 `load` as they are; "forged" lets them choose edits of a saved posterior (tests/forged.py), which checksums and headers
 would otherwise stop at once. A finding ends the run with a traceback and a file crash-...; add it to
-tests/test_fuzz.py.
+tests/storage/test_fuzz.py.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MODULES = [f"maskerade_fast.{name}" for name in (*TABLES, "archive")]
 with atheris.instrument_imports(include=[*MODULES, "zipfile", "gzip", "csv"]):
     import forged
 
-    from maskerade_fast.posterior import load
-    from maskerade_fast.tables import read_table
+    from maskerade_fast.posterior.posterior import load
+    from maskerade_fast.storage.csv_files import read_table
 
 SCRATCH = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
 PARTS = forged.members(SCRATCH)

@@ -35,7 +35,7 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
         "common": ("kernel_common", "gpu_gram", "gpu_prediction", "gpu_regimes"),
         "elimination": ("gpu_regimes", "gpu_likelihood"),
         "gram": ("kernel_common", "gpu_gram", "gpu_regimes", "gpu_likelihood"),
-        "joint": ("gpu_prediction", "prediction"),
+        "joint": ("gpu_prediction", "mixture_prediction"),
         "likelihood": ("gpu_regimes", "gpu_likelihood"),
         "products": ("gpu_regimes", "gpu_gp"),
         "pulls": ("gpu_distances",),
@@ -48,14 +48,14 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
         "_distance_gradients": ("distances",),
         "_distance_loops": ("distances", "hyperkernel"),
         "cholesky": ("likelihood",),
-        "counted_posterior": ("starts", "sampling"),
+        "counted_posterior": ("starts", "adaptive_run"),
         "_host": ("student", "likelihood"),
-        "_joint_pairs": ("prediction",),
+        "_joint_pairs": ("mixture_prediction",),
         "_lapack": ("likelihood",),
         "_likelihood_gradients": ("likelihood",),
         "_math": ("numerics", "gram", "distances"),
-        "_pair_quantiles": ("prediction",),
-        "_pair_sums": ("prediction",),
+        "_pair_quantiles": ("mixture_prediction",),
+        "_pair_sums": ("mixture_prediction",),
         "_parallel": ("cases_cpu_threads", "likelihood"),
         "_plain": ("cases_containers",),
         "_schur": ("toeplitz",),
@@ -64,12 +64,12 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
         "grid": ("toeplitz", "inputs"),
         "masses": ("hyperkernel", "cases_arrays"),
         "metric_distances": ("hyperkernel",),
-        "modes": ("starts", "sampling"),
-        "posterior": ("quadrature", "archive", "prediction"),
-        "proposals": ("proposals", "sampling"),
-        "spectra": ("plotting", "quadrature"),
-        "sticks": ("latent", "student"),
-        "warping": ("surrogate", "quadrature"),
+        "modes": ("starts", "adaptive_run"),
+        "posterior": ("prior_run", "archive", "mixture_prediction"),
+        "adaptation": ("adaptation", "adaptive_run"),
+        "bands": ("plotting", "prior_run"),
+        "stick_breaking": ("latent", "student"),
+        "warping": ("surrogate", "prior_run"),
     },
 }
 OF_A_KIND = {  # kind: the tests that look at it first
@@ -243,13 +243,17 @@ def stages(folder: Path, place: Place, whole: bool) -> list[list[str]]:
     stem = Path(place.file).stem
     usual = (f"gpu_{stem}", stem) if place.group == rules.GPU else (stem.lstrip("_"),)
     topics = (*OF_A_KIND.get(place.kind, ()), *NEAR[place.group].get(stem, usual))
-    names = [f"tests/test_{topic}.py" for topic in topics]
-    near = [name for name in names if (folder / name).is_file()]
+    near = [name for topic in topics for name in _files(folder, f"test_{topic}.py")]
     found = [near] if near else []
     if place.group == rules.GPU:
-        every = [sorted((folder / "tests").glob(f"{name}*.py")) for name in OF_THE_GPU]
-        found.append([f"tests/{path.name}" for paths in every for path in paths if "check" not in path.name])
+        found.append([name for beginning in OF_THE_GPU for name in _files(folder, f"{beginning}*.py")])
     return [*found, ["tests"]] if whole or not found else found
+
+
+def _files(folder: Path, pattern: str) -> list[str]:
+    """Tests of the package whose files are named so."""
+    found = sorted(path.relative_to(folder).as_posix() for path in (folder / "tests").rglob(pattern))
+    return [name for name in found if "benchmarks" not in name]
 
 
 def with_all_children(process: subprocess.Popen[Any]) -> None:

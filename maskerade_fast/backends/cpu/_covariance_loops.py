@@ -9,17 +9,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from ._addresses import by_address
-from ._arguments import (
-    GRAM_ENTRIES,
-    PROBLEM,
-    WORKSPACE,
-    GramEntries,
-    Mixtures,
-    Points,
-    Problem,
-    Workspace,
-    i8,
-)
+from ._arguments import GRAM_ENTRIES, PROBLEM, WORKSPACE, GramEntries, Mixtures, Points, Problem, Workspace, i8
 from ._cholesky_loops import RETRIES, first_bad_pivot, shift_of
 from ._gram_loops import call_rows, call_tables, fill_rates, noise_at, total_weight
 from ._jit import inner, loop

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._checks import Array
 from ..._memory import FREE_SHARE
-from ...backends import to_host
+from .. import to_host
 from ._loader import device_limits, load
 
 BLOCK = 256  # threads, as in kernels/gram.cu and kernels/cholesky.cu

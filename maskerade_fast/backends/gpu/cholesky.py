@@ -6,7 +6,7 @@ import cupy
 import numpy as np
 
 from ..._checks import Array
-from ...backends import to_host
+from .. import to_host
 from ._blocked import EPS, RETRIES, WIDTH, factor, padded, shifts_of
 from ._loader import device_of
 from ._mixtures import native

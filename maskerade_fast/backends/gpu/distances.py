@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 
 from ..._checks import Array
-from ...backends import to_host
+from .. import to_host
 from ._loader import Kernel, device_of, load
 
 __all__ = ["pairwise_distance", "pairwise_distance_vjp", "prepare_atoms"]

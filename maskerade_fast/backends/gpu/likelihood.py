@@ -16,7 +16,7 @@ import cupy
 import numpy as np
 
 from ..._checks import Array
-from ...backends import to_host
+from .. import to_host
 from . import _blocked
 from ._loader import device_limits, device_of
 from ._mixtures import (

@@ -13,7 +13,7 @@ import cupy
 import numpy as np
 
 from ..._checks import Array
-from ...backends import to_host
+from .. import to_host
 from .._lags import lags_of
 from ._loader import device_of, load
 from ._mixtures import (

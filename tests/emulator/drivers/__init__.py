@@ -1,8 +1,8 @@
 """Drivers: small runs of every kernel of a topic, through the doors, that assert the results.
 
-`tests/test_barriers.py` runs them in every order of threads, under the sanitizers, and without each barrier in turn.
-A driver therefore meets every barrier of its sources, several times where one guards the reuse of memory, on inputs as
-small as that allows, and compiles few instances: each is built once for each sanitizer.
+`tests/kernels/test_barriers.py` runs them in every order of threads, under the sanitizers, and without each barrier in
+turn. A driver therefore meets every barrier of its sources, several times where one guards the reuse of memory, on
+inputs as small as that allows, and compiles few instances: each is built once for each sanitizer.
 """
 
 from __future__ import annotations

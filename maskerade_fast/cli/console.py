@@ -1,0 +1,294 @@
+"""What the command line says, how it ends, and what interrupts it.
+
+`run` gives a command streams that never raise, one-line warnings, signals that raise KeyboardInterrupt, and an exit
+status. Text that the encoding of a stream lacks is replaced. A stream that fails (closed, full, no reader) ends
+nothing: the command goes on and writes its files. At the end, standard output that could not be written is said in one
+line, with status 2; but a reader that has seen enough (``| head -1``) is no failure.
+
+Status 2 is for what a user can cause: `UsageError` (argparse ends with the same status), `DataError`,
+`MissingDependencyError`, `BackendUnavailableError`, lack of memory, errors of the operating system, and a ValueError or
+TypeError that the package itself raises about an argument which comes from the user, by its name (`USERS_ARGUMENTS`).
+Every other exception is a fault of the package: status 1.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TextIO, cast
+
+from .._start import AS_COMMAND, INTERRUPTED, interrupt_signals, occupy_closed_streams
+from ..errors import BackendUnavailableError, DataError, MissingDependencyError, UsageError
+from ..run.streams import Stream, Utf8
+
+FAULT, BAD_INPUT = 1, 2
+EXIT_STATUSES = (
+    "exit status: 0 done; 1 a fault of maskerade-fast (MASKERADE_DEBUG=1 shows where); 2 bad input, or output that "
+    "cannot be written; 130 interrupted (Ctrl-C, SIGTERM): what was evaluated until then is printed and written"
+)
+# Of the functions that commands call, as their messages name them
+USERS_ARGUMENTS = frozenset(
+    [
+        *("X", "y", "X_test", "y_test", "budget", "time_budget", "initial", "batch_size", "max_components", "trend"),
+        *("blocks", "noise", "noise_variance", "transform", "nodes", "seed", "device", "checkpoint", "horizon", "step"),
+    ]
+)
+# A warning is raised where the user has made warnings errors
+_THE_USERS = (UsageError, DataError, MissingDependencyError, BackendUnavailableError, MemoryError, OSError, Warning)
+_PACKAGE = __name__.partition(".")[0]
+_PAUSE = 0.5  # seconds after an interrupt in which another does not raise: temporary files are removed then
+_INSISTENT = 4  # interrupts, of which the last one no longer waits
+# Modules that an interrupt would leave with something half made (`_is_fragile`)
+_FRAGILE = ("scipy.stats._qmc", "concurrent.futures.thread", _PACKAGE + ".backends._blas", _PACKAGE + ".heartbeat")
+_ALARM = getattr(signal, "SIGALRM", None)
+
+
+class Session:
+    """A command at work.
+
+    Attributes
+    ----------
+    program : str
+        What messages begin with.
+    quiet : bool
+        Nothing is said but errors.
+    stage : str
+        When an interrupt comes, for its message.
+    interrupts : int
+        How many there were. KeyboardInterrupt may get lost, within a destructor for example; this does not.
+    """
+
+    def __init__(self) -> None:
+        self.program = "maskerade-fast"
+        self.quiet = False
+        self.stage = "before there was a result"
+        self.interrupts = 0
+        self._raised = -_PAUSE
+        self._working = True
+        self._writing = self._waited = False
+
+    @property
+    def interrupted(self) -> bool:
+        return self.interrupts > 0
+
+    def result_is_there(self) -> None:
+        """From here on a first interrupt waits until everything is written; another one ends that."""
+        self.stage = "before everything was written"
+        self._writing = True
+
+    def note(self, text: str) -> None:
+        """Say one line on standard error, unless quiet."""
+        if not self.quiet:
+            _say_line(text)
+
+    def warn(self, text: str) -> None:
+        """Say "Warning: ..." in one line on standard error, unless quiet."""
+        self.note(f"Warning: {text}")
+
+    def data_stream(self) -> TextIO:
+        """Standard output for data: UTF-8, whatever the encoding of the terminal."""
+        stream = sys.stdout if isinstance(sys.stdout, Stream) else Stream(sys.stdout)
+        return cast(TextIO, Utf8(stream))
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.interrupts += number != _ALARM
+        if self._working and self.interrupts < _INSISTENT and _ALARM is not None and _is_fragile(frame):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)  # comes back when it may be whole
+            return
+        now = time.monotonic()
+        if self._working and now - self._raised >= _PAUSE:
+            self._raised = now
+            self._waited = self._writing and self.interrupts == 1
+            if not self._waited:
+                raise KeyboardInterrupt
+
+    def _kept(self) -> str:
+        return "all is written" if self._waited else "the result rests on what was evaluated until then"
+
+    def _finish(self) -> None:
+        self._working = False
+
+    def _interrupted(self) -> int:
+        _say_line(f"{self.program}: interrupted {self.stage}")
+        return INTERRUPTED
+
+
+def run(work: Callable[[Session], int]) -> int:
+    """Run one command; returns its exit status.
+
+    Parameters
+    ----------
+    work : callable
+        Takes the `Session`, prints to the standard streams, and returns an exit status. After an interrupt from which
+        it recovers (`Session.interrupted`) the status is 130 in place of 0.
+
+    Raises
+    ------
+    SystemExit
+        If `work` does, as argparse.
+    """
+    occupy_closed_streams()
+    session = Session()
+    streams = sys.stdout, sys.stderr
+    output, errors = Stream(sys.stdout), Stream(sys.stderr)
+    stop: SystemExit | None = None
+    try:
+        sys.stdout, sys.stderr = cast(TextIO, output), cast(TextIO, errors)
+        with _signals(session), _one_line_warnings(session), _silent_destructors():
+            try:
+                status = int(work(session))
+                session._finish()
+            except SystemExit as error:
+                session._finish()
+                stop, status = error, _code(error)
+            except KeyboardInterrupt as error:
+                session._finish()
+                _show_traceback(error)
+                status = session._interrupted()
+            except Exception as error:
+                session._finish()
+                # an interrupt within an import leaves modules half made, and some libraries turn it into other errors
+                lost = session.interrupted and not _is_the_users(error)
+                _show_traceback(error)
+                status = session._interrupted() if lost else _explained(session.program, error)
+            else:
+                if session.interrupted and status == 0:
+                    status = INTERRUPTED
+                    _say_line(f"{session.program}: interrupted; {session._kept()}")
+            output.flush()
+            if output.failure is not None and not _is_broken_pipe(output.failure):
+                _say_line(f"{session.program}: standard output: cannot be written ({_reason(output.failure)})")
+                status = status or BAD_INPUT
+            errors.flush()
+    finally:
+        sys.stdout, sys.stderr = streams
+        for stream in (output, errors):
+            if stream.failure is not None:
+                stream.discard()
+    if stop is not None:
+        raise SystemExit(status) from None
+    return status
+
+
+def _say_line(text: str) -> None:
+    print(" ".join(text.splitlines()), file=sys.stderr, flush=True)
+
+
+def _code(error: SystemExit) -> int:
+    """As Python would end with it."""
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    _say_line(str(error.code))
+    return FAULT
+
+
+def _explained(program: str, error: Exception) -> int:
+    """Say one line about an error; returns the exit status."""
+    if _is_the_users(error):
+        _say_line(f"{program}: {_message(error)}")
+        return BAD_INPUT
+    kind, message = type(error).__name__, str(error)
+    report = "(please report; MASKERADE_DEBUG=1 shows the traceback)"
+    _say_line(
+        f"{program}: internal error: {kind}: {message} {report}"
+        if message
+        else f"{program}: internal error: {kind} {report}"
+    )
+    return FAULT
+
+
+def _show_traceback(error: BaseException) -> None:
+    if os.environ.get("MASKERADE_DEBUG", "") not in ("", "0"):
+        traceback.print_exception(error, file=sys.stderr)
+
+
+def _is_the_users(error: Exception) -> bool:
+    if isinstance(error, _THE_USERS):
+        return True
+    named = re.match(r"[A-Za-z_]+(?=.*: )", str(error), re.DOTALL)
+    if not isinstance(error, ValueError | TypeError) or not named or named[0] not in USERS_ARGUMENTS:
+        return False
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).partition(".")[0] == _PACKAGE
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return str(error) or "not enough memory"
+    return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error) or type(error).__name__
+
+
+def _is_broken_pipe(error: Exception) -> bool:
+    """The reader is gone; Windows says EINVAL."""
+    return isinstance(error, BrokenPipeError) or (os.name == "nt" and getattr(error, "errno", 0) == errno.EINVAL)
+
+
+@contextmanager
+def _signals(session: Session) -> Iterator[None]:
+    """Interrupts raise in the block; after it a process that is the command ends undisturbed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, session._interrupt) for number in interrupt_signals()}
+    alarm = None if _ALARM is None else signal.signal(_ALARM, session._interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if AS_COMMAND else handler)
+        if _ALARM is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(_ALARM, alarm)
+
+
+def _is_fragile(frame: FrameType | None) -> bool:
+    """Whether an interrupt would leave something half made, which is kept and fails or crashes later.
+
+    A module that is being loaded. SciPy's table of Sobol directions: its loader swallows exceptions with a traceback,
+    and nets drawn from half a table are wrong, without end, or a crash. A thread of a pool that has begun but is in no
+    list yet: Python would wait for it at the end. The number of threads of BLAS.
+    """
+    while frame is not None and frame.f_code is not run.__code__:
+        if frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_globals.get("__name__") in _FRAGILE:
+            return True
+        frame = frame.f_back
+    return False
+
+
+@contextmanager
+def _one_line_warnings(session: Session) -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: session.warn(str(message))
+        yield
+
+
+@contextmanager
+def _silent_destructors() -> Iterator[None]:
+    """An interrupt within a destructor is counted by the session; Python would print a traceback of it."""
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before

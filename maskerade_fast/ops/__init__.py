@@ -1,0 +1,1 @@
+"""Operations on batches of mixtures: each checks its arguments, chooses the backend and bounds the memory."""

@@ -1,0 +1,1 @@
+"""What a run returns: predictions, bands, calibrated intervals and its archive."""

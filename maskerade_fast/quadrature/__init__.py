@@ -1,0 +1,1 @@
+"""Bayesian quadrature: the problem, the surrogate of its likelihood, the evidence and where to evaluate next."""

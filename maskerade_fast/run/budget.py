@@ -1,0 +1,92 @@
+"""When a run stops, how much it evaluates at a time, and that what it was asked for has room and an end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._checks import integer, positive
+from .._memory import require_bytes
+from ..model.prior import Prior
+from ..quadrature.evidence import MOST_SECONDS, integral_seconds
+from .likelihood_time import duration
+
+MOST_NODES = 2**20
+_MOST_TRAINED = 1300  # mixtures of the surrogate at the end of a "laplace" run
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop, and how much to evaluate at a time."""
+
+    budget: int | None
+    seconds: float | None
+    initial: int
+    batch_size: int
+
+    @classmethod
+    def checked(cls, budget: Any, time_budget: Any, initial: Any, batch_size: Any) -> Limits:
+        """From the arguments of `marginalise`; ValueError or TypeError naming the one that is out of range."""
+        if budget is None and time_budget is None:
+            raise ValueError("budget: None beside time_budget=None, expected at least one of them")
+        if budget is not None:
+            budget = integer(budget, "budget", minimum=1)
+        if isinstance(time_budget, bool | np.bool_):
+            raise TypeError(f"time_budget: expected seconds, got {time_budget!r}")
+        if time_budget is not None:
+            time_budget = positive(time_budget, "time_budget")
+        initial = integer(initial, "initial", minimum=1)
+        initial = initial if budget is None else min(initial, budget)
+        return cls(budget, time_budget, initial, integer(batch_size, "batch_size", minimum=1))
+
+    def next_batch(self, cost: int, seconds: float, last_batch_seconds: float) -> int:
+        """Evaluations of the next batch; 0 to stop."""
+        if self.seconds is not None and seconds + last_batch_seconds > self.seconds:
+            return 0
+        return self.batch_size if self.budget is None else min(self.batch_size, self.budget - cost)
+
+    def in_time(self, size: int, seconds: float, last: tuple[int, float]) -> int:
+        """As many of `size` evaluations as end in time if each takes what it took in the `last` batch, at least 1.
+
+        `last` has the cost of that batch and its seconds.
+        """
+        each = last[1] / max(last[0], 1)
+        if self.seconds is None or size * each <= self.seconds - seconds:
+            return size
+        return max(1, int((self.seconds - seconds) / each))
+
+
+def check_room(limits: Limits, nodes: int, prior: Prior, proposals: str, device: str) -> None:
+    """Refuse sizes of a run for which memory has no room, or of which a single integral takes too long.
+
+    Raises
+    ------
+    ValueError
+        For more than `MOST_NODES`, or nodes whose integral takes more than `MOST_SECONDS` on one core of a CPU.
+    MemoryError
+        Where the mixtures of `initial`, `batch_size`, `budget` or `nodes` have no room in half of the free memory.
+        Each names the bytes that are needed.
+    """
+    sizes = range(1, prior.max_components + 1)
+    mixture = max(prior.latent_map.mixture_bytes(n) for n in sizes)
+    known = limits.budget if limits.seconds is None else None  # with seconds, a budget may stand for "no limit"
+    trained = known if proposals == "prior" else _MOST_TRAINED
+    observations = min(trained or limits.initial, limits.budget or _MOST_TRAINED)
+    # the hyper-kernel between observations and nodes, whitened, and what a draw adds
+    needed = nodes * (mixture + 3 * 8 * observations)
+    components = nodes * float(prior.size_probabilities @ sizes)
+    seconds = integral_seconds(components)
+    if nodes > MOST_NODES or (device == "cpu" and seconds > MOST_SECONDS):
+        raise ValueError(
+            f"nodes: {nodes}, of some {components:.0f} components, need about {needed} bytes and {duration(seconds)} "
+            f"for one integral on one core; expected at most {MOST_NODES}, and {duration(MOST_SECONDS)}; the default "
+            "is 4096"
+        )
+    require_bytes(needed, f"nodes: {nodes}")
+    for name, count in (("initial", limits.initial), ("batch_size", limits.batch_size), ("budget", known)):
+        if count is not None:
+            count = min(count, limits.budget or count)
+            square = 3 * 8 * count**2 if proposals == "prior" and name == "budget" else 0  # of the surrogate
+            require_bytes(count * mixture + square, f"{name}: {count}")

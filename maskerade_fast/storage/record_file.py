@@ -1,0 +1,164 @@
+"""A file of checked frames: appended one by one, whole or not at all, by one process at a time.
+
+A line that names the layout, then frames ``length (8 bytes) | CRC-32 of it (4) | payload | BLAKE2b of it (16)``,
+little-endian, flushed to the disk one by one. An append that was cut short leaves a frame that ends too early, or zeros
+where power failed; both are as if they were not there, and are overwritten. Any other fault is damage, and refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import struct
+import zlib
+from pathlib import Path
+from typing import NoReturn
+
+from ..errors import DataError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: two runs on one file are then not told from one
+    fcntl = None  # type: ignore[assignment]
+
+_HEAD, _CHECK = struct.Struct("<QI"), 16
+
+
+class FrameFile:
+    """Frames at `path`, created if it is not there; `close` leaves it to others.
+
+    Parameters
+    ----------
+    path : Path
+    mark : bytes
+        What the first line begins with; the number of the layout follows.
+    layout : int
+        Of the frames, the newest that the caller knows.
+
+    Attributes
+    ----------
+    first, end : int
+        Where the first frame begins, 0 in a new file, and where the next one will. `end` is the caller's to set, behind
+        the last frame that it takes for whole.
+    size : int
+        Of the file when it was opened.
+
+    Raises
+    ------
+    DataError
+        Naming `path`, for another kind of file, a newer layout, one in use, or one that cannot be written; by methods
+        too.
+    """
+
+    def __init__(self, path: Path, mark: bytes, layout: int) -> None:
+        self.path = path
+        self._line = mark + b"%d\n" % layout
+        self.first = self.end = 0
+        try:
+            self._file = self._opened()
+        except OSError as error:
+            self.refuse(f"cannot be written ({error.strerror or error})")
+        try:
+            self.size = os.fstat(self._file.fileno()).st_size
+            self._check_line(mark, layout)
+        except OSError as error:
+            self.close()
+            self.refuse(f"cannot be read ({error.strerror or error})")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+
+    def payload(self, position: int) -> bytes | None:
+        """Of the frame at `position`; None where the file ends, be it within the frame."""
+        try:
+            return self._payload(position)
+        except OSError as error:
+            self.refuse(f"cannot be read ({error.strerror or error})")
+
+    @staticmethod
+    def behind(position: int, payload: bytes) -> int:
+        """Where the frame that follows begins."""
+        return position + _HEAD.size + len(payload) + _CHECK
+
+    def append(self, payload: bytes, kept: str = "") -> None:
+        """Write a frame at `end`; if that fails the file ends there, and the message with `kept`."""
+        head = struct.pack("<Q", len(payload))
+        digest = hashlib.blake2b(payload, digest_size=_CHECK).digest()
+        line = b"" if self.end else self._line
+        content = memoryview(line + head + struct.pack("<I", zlib.crc32(head)) + payload + digest)
+        try:
+            try:
+                self._file.truncate(self.end)
+                self._file.seek(self.end)
+                written = 0
+                while written < len(content):
+                    written += self._file.write(content[written:]) or 0
+                os.fsync(self._file.fileno())
+            except BaseException:  # Ctrl-C too: what is half there would be dropped anyway
+                self._file.truncate(self.end)
+                raise
+        except OSError as error:
+            self.refuse(f"cannot be written ({error.strerror or error}){kept}")
+        self.end += len(content)
+
+    def damaged(self, position: int) -> NoReturn:
+        self.refuse(f"damaged at byte {position}; it is left as it is")
+
+    def refuse(self, why: str) -> NoReturn:
+        raise DataError(f"checkpoint: {self.path}: {why}") from None
+
+    def _opened(self) -> io.FileIO:
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+        file = io.FileIO(os.open(self.path, flags | getattr(os, "O_NONBLOCK", 0), 0o666), "r+b")
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            self.refuse("not a file that can be written and read again")
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.close()
+                self.refuse("in use by another run")
+        return file
+
+    def _check_line(self, mark: bytes, layout: int) -> None:
+        seen = self._file.read(len(mark) + 16)
+        line, newline, _ = seen.partition(b"\n")
+        if not newline and self._line.startswith(seen):  # empty, or cut short within the line
+            return
+        if not newline or not line.startswith(mark) or not line[len(mark) :].isdigit():
+            self.refuse("not a checkpoint; it is left as it is")
+        if int(line[len(mark) :]) > layout:
+            self.refuse("written by a newer maskerade_fast")
+        self.first = len(line) + 1
+
+    def _payload(self, position: int) -> bytes | None:
+        self._file.seek(position)
+        head = self._file.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            return None
+        length, check = _HEAD.unpack(head)
+        if zlib.crc32(head[:8]) != check or length == 0:
+            self._only_zeros(head, position)
+            return None
+        end = position + _HEAD.size + length + _CHECK
+        if end > self.size and end > self.end:
+            return None
+        payload, digest = self._file.read(length), self._file.read(_CHECK)
+        if hashlib.blake2b(payload, digest_size=_CHECK).digest() != digest:
+            if end == self.size:
+                return None  # blocks that the disk never got
+            self.damaged(position)
+        return payload
+
+    def _only_zeros(self, seen: bytes, position: int) -> None:
+        """Where power failed, a file system may have made the file longer and not have filled it."""
+        while seen:
+            if seen.strip(b"\0"):
+                self.damaged(position)
+            seen = self._file.read(2**20)

@@ -1,0 +1,454 @@
+"""The loop: budgets, units, seeds, interruption, limits of the data, evidence of small problems."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import maskerade_fast as mf
+from maskerade_fast.quadrature import problem
+from maskerade_fast.quadrature.acquisition import propose
+from maskerade_fast.run import adaptive_run, prior_run
+
+QUICK: dict[str, Any] = {
+    "budget": 30,
+    "initial": 20,
+    "batch_size": 5,
+    "nodes": 64,
+    "max_components": 2,
+    "proposals": "prior",
+}
+
+
+def waves(n: int = 25) -> tuple[np.ndarray, np.ndarray]:
+    x = np.linspace(0.0, 1.0, n)
+    return x, np.sin(2 * np.pi * 3 * x) + 0.3 * np.cos(2 * np.pi * 7 * x)
+
+
+def fit(**settings):
+    return mf.marginalise(*waves(), **{**QUICK, "seed": 3, **settings})
+
+
+@pytest.fixture(scope="module")
+def post():
+    return fit()
+
+
+def test_result_is_whole(post):
+    assert len(post.mixtures) == len(post.log_likelihoods) == 30
+    assert post.component_probabilities.shape == (2,)
+    np.testing.assert_allclose(post.component_probabilities.sum(), 1.0)
+    assert (post.component_probabilities >= 0).all()
+    np.testing.assert_allclose(post.pair_weights.sum(), 1.0)
+    assert np.linalg.eigvalsh(post.pair_weights).min() > -1e-10 * np.abs(post.pair_weights).max()
+    np.testing.assert_allclose(post.factor @ post.factor.T, post.pair_weights, atol=1e-8 * post.pair_weights.max())
+    assert post.log_evidence_sd > 0
+    assert post.effective_sample_size > 0
+    assert [row.evaluations for row in post.history] == [5, 10, 15, 20, 25, 30]
+    assert post.history[-1].cost == 30
+    assert post.history[-1].log_evidence == post.log_evidence
+    assert post.history[-1].best_log_likelihood == post.log_likelihoods.max()
+    assert all(b.seconds > a.seconds for a, b in zip(post.history, post.history[1:], strict=False))
+
+
+def test_log_likelihoods_are_the_mixtures_in_user_units():
+    x, y = waves()
+    x, y = 1950 + 12 * x, 10 * y + 3
+    post = mf.marginalise(x, y, **QUICK, seed=3)
+    trend = y.std() * post.data_standardised.basis
+    direct = mf.log_likelihood(post.mixtures, x, y - y.mean(), basis=trend).value
+    np.testing.assert_allclose(post.log_likelihoods, direct, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n_dims", [1, 2])
+def test_units(n_dims, rng):
+    """Targets times 10 plus 3, inputs shifted and stretched: the same answer in other units."""
+    X = rng.uniform(size=(20, n_dims))
+    y = np.sin(5 * X.sum(axis=1)) + 0.1 * rng.normal(size=20)
+    stretch, shift = np.array([4.0, 0.5])[:n_dims], np.array([-3.0, 64.0])[:n_dims]
+    X_new, y_new = X[:4] + 0.03, y[:4]
+    a = mf.marginalise(X, y, **QUICK, seed=1)
+    b = mf.marginalise(X * stretch + shift, 10 * y + 3, **QUICK, seed=1)
+    log10 = np.log(10.0)
+    np.testing.assert_allclose(b.log_evidence, a.log_evidence - 20 * log10, atol=1e-4)
+    np.testing.assert_allclose(b.log_evidence_sd, a.log_evidence_sd, rtol=1e-3)
+    np.testing.assert_allclose(b.component_probabilities, a.component_probabilities, atol=1e-4)
+    np.testing.assert_allclose(b.mixtures[:20].means, a.mixtures[:20].means / stretch, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(b.mixtures[:20].scales, a.mixtures[:20].scales / stretch, rtol=1e-6)
+    np.testing.assert_allclose(b.mixtures[:20].weights, a.mixtures[:20].weights * 100, rtol=1e-6)
+    noises = [np.asarray(m.mixtures[:20].noise_variances) for m in (a, b)]
+    np.testing.assert_allclose(noises[1], noises[0] * 100, rtol=1e-6)
+    p, q = a.predict(X_new), b.predict(X_new * stretch + shift)
+    np.testing.assert_allclose(q.mean, 10 * p.mean + 3, rtol=1e-4)
+    np.testing.assert_allclose(q.variance, 100 * p.variance, rtol=1e-3)
+    np.testing.assert_allclose(q.log_density(10 * y_new + 3), p.log_density(y_new) - log10, atol=1e-3)
+    np.testing.assert_allclose(q.quantile(0.9), 10 * p.quantile(0.9) + 3, rtol=1e-3)
+    joints = [a.joint_log_density(X_new, y_new), b.joint_log_density(X_new * stretch + shift, 10 * y_new + 3)]
+    np.testing.assert_allclose(joints[1], joints[0] - 4 * log10, atol=1e-3)
+    lag = 0.1 * np.ones((1, n_dims))
+    np.testing.assert_allclose(b.kernel(lag * stretch).mean, 100 * a.kernel(lag).mean, rtol=1e-3)
+    f = np.array([1.0, 3.0])
+    np.testing.assert_allclose(
+        b.spectral_density(f / stretch[0]).mean, 100 * stretch[0] * a.spectral_density(f).mean, rtol=1e-3
+    )
+
+
+def test_standardise_off_takes_the_numbers_as_they_are():
+    x, y = waves()
+    y = (y - y.mean()) / y.std()
+    on, off = (mf.marginalise(x, y, **QUICK, seed=2, standardise=s, acquisition="random") for s in (True, False))
+    np.testing.assert_allclose(on.log_evidence, off.log_evidence, atol=1e-9)
+
+
+def test_same_seed_same_bits_whatever_the_threads(post):
+    import numba
+
+    state = np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
+    again, other = fit(), fit(seed=4)
+    generator = fit(seed=np.random.default_rng(3))
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        alone = fit()
+    finally:
+        numba.set_num_threads(before)
+    for same in (again, generator, alone):
+        assert same.log_evidence == post.log_evidence
+        np.testing.assert_array_equal(same.mixtures.means, post.mixtures.means)
+        np.testing.assert_array_equal(same.pair_weights, post.pair_weights)
+    assert other.log_evidence != post.log_evidence
+    np.testing.assert_array_equal(np.random.get_state(legacy=False)["state"]["key"], state)  # noqa: NPY002
+
+
+@pytest.mark.parametrize("acquisition", ["uncertainty", "random"])
+def test_other_acquisitions(acquisition):
+    post = fit(acquisition=acquisition)
+    assert len(post.mixtures) == 30
+    assert np.isfinite(post.log_evidence)
+
+
+def test_a_spike_is_confessed():
+    """One draw in a hundred carries the likelihood: the evidence cannot be trusted, and the run says so."""
+    settings = {"budget": 120, "initial": 100, "acquisition": "random"}
+    spike, flat = fit(noise_variance=1e-5, **settings), fit(noise_variance=10.0, **settings)
+    assert any("rests on" in warning for warning in spike.warnings)
+    assert not any("rests on" in warning for warning in flat.warnings)
+
+
+def test_budget_smaller_than_the_design_or_not_a_multiple():
+    assert len(fit(budget=7).mixtures) == 7
+    assert [row.evaluations for row in fit(budget=28).history] == [5, 10, 15, 20, 25, 28]
+    assert len(fit(budget=1).mixtures) == 1
+
+
+def test_time_budget_ends_the_run(post):
+    """`post` has compiled everything before the clock starts."""
+    start = time.perf_counter()
+    limited = fit(budget=None, time_budget=3.0)
+    assert time.perf_counter() - start < 6.0
+    assert len(limited.history) > 1
+
+
+def test_time_budget_ends_the_first_design(post):
+    post = fit(budget=None, time_budget=0.5, initial=100_000)
+    assert 5 <= len(post.mixtures) < 100_000
+    assert post.history[0].evaluations == QUICK["batch_size"]
+
+
+def test_latent_predictions_without_noise():
+    """At a data point the latent variance is that of the noise, here nothing but rounding: it stays positive."""
+    x, y = waves(9)
+    post = mf.marginalise(x, y, **QUICK, seed=0, noise_variance=1e-14)
+    latent = post.predict(x, observed=False)
+    assert (latent.variance > 0).all()
+    np.testing.assert_allclose(latent.mean, y, atol=1e-3)
+
+
+def test_no_batch_starts_that_would_end_late(monkeypatch):
+    """What a batch takes is mostly the search for it, which counts too."""
+    clock = [0.0]
+
+    def slow(*args, **kwargs):
+        clock[0] += 10.0
+        return real(*args, **kwargs)
+
+    real = propose
+    monkeypatch.setattr(prior_run, "propose", slow)
+    monkeypatch.setattr("maskerade_fast.storage.recorder.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    post = fit(budget=None, time_budget=25.0, acquisition="random")
+    assert [row.seconds for row in post.history] == [0.0, 0.0, 0.0, 0.0, 10.0, 20.0]
+
+
+def test_callback_sees_every_row_and_can_stop():
+    rows = []
+
+    def stop_at_25(row):
+        rows.append(row)
+        return row.evaluations >= 25
+
+    post = fit(callback=stop_at_25)
+    assert [row.evaluations for row in rows] == [5, 10, 15, 20, 25]
+    assert tuple(rows) == post.history
+
+
+@pytest.mark.parametrize(("stop_at", "count"), [(2, 5), (6, 25)], ids=["in the design", "after it"])
+def test_interrupt_returns_what_there_is(monkeypatch, stop_at, count):
+    calls = []
+
+    def interrupted(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == stop_at:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    real = mf.log_likelihood
+    monkeypatch.setattr(problem, "log_likelihood", interrupted)
+    post = fit()
+    assert len(post.mixtures) == count
+    assert any("interrupted" in w for w in post.warnings)
+    assert np.isfinite(post.predict(waves()[0][:3]).mean).all()
+    calls[:] = [1] * (stop_at - 1)
+    with pytest.raises(KeyboardInterrupt):
+        fit()
+
+
+def test_progress_bar_reports_on_standard_error(capsys):
+    fit(progress=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "30/30" in err
+    assert "log evidence" in err
+
+
+def test_the_measure_is_a_value(monkeypatch):
+    """With any other reference measure, f is L * prior / q: a measure of half the density gives the same evidence."""
+
+    class Halved(mf.PriorMeasure):
+        def log_density_ratio(self, mixtures):
+            return np.full(len(mixtures), np.log(2.0))
+
+    plain = fit(acquisition="random")
+    monkeypatch.setattr(prior_run, "PriorMeasure", Halved)
+    np.testing.assert_allclose(fit(acquisition="random").log_evidence, plain.log_evidence + np.log(2.0), atol=1e-9)
+
+
+def test_noise_and_prior_arguments():
+    x, y = waves()
+    fixed = fit(noise_variance=0.01)
+    np.testing.assert_allclose(fixed.mixtures.noise_variances, 0.01, rtol=1e-12)
+    prior = mf.Prior.paper(x, max_components=2, noise_variance=0.01 / y.var())
+    settings: dict[str, Any] = {k: v for k, v in QUICK.items() if k != "max_components"}
+    same = mf.marginalise(x, y, prior=prior, noise_variance=0.01, **settings, seed=3)
+    np.testing.assert_allclose(np.asarray(same.mixtures.noise_variances), 0.01, rtol=1e-9)
+    with pytest.raises(ValueError, match="noise_variance"):
+        mf.marginalise(x, y, prior=prior, noise_variance=0.02, **settings)
+    with pytest.raises(ValueError, match="max_components"):
+        mf.marginalise(x, y, prior=prior, **QUICK)
+    with pytest.raises(TypeError, match="prior: str, expected a Prior"):
+        mf.marginalise(x, y, prior="paper", **settings)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="prior: made for 1 inputs, X has 2"):
+        mf.marginalise(np.c_[x, x], y, prior=prior, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"acquisition": "best"}, ValueError, "acquisition: 'best', expected one of"),
+        ({"proposals": "best"}, ValueError, "proposals"),
+        ({"trend": "cubic"}, ValueError, "trend: 'cubic', expected one of 'none', 'constant', 'linear'"),
+        ({"checkpoint": 5}, TypeError, "checkpoint: 5, expected a path or None"),
+        ({"device": "tpu"}, ValueError, "device"),
+        ({"budget": 0}, ValueError, "budget"),
+        ({"budget": 1.5}, TypeError, "budget"),
+        ({"budget": None}, ValueError, "budget"),
+        ({"time_budget": -1.0}, ValueError, "time_budget"),
+        ({"initial": 0}, ValueError, "initial"),
+        ({"batch_size": 0}, ValueError, "batch_size"),
+        ({"nodes": 0}, ValueError, "nodes"),
+        ({"max_components": 0}, ValueError, "max_components"),
+        ({"noise_variance": 0.0}, ValueError, "noise_variance"),
+        ({"seed": -1}, ValueError, "seed"),
+        ({"seed": "a"}, TypeError, "seed"),
+        ({"callback": 5}, TypeError, "callback"),
+    ],
+)
+def test_bad_arguments_raise_by_name(settings, error, message):
+    with pytest.raises(error, match=message):
+        fit(**settings)
+
+
+@pytest.mark.parametrize("y", [[2.0, 2.0, 2.0, 2.0], [0.0, 0.0, 0.0, 0.0]])
+def test_constant_target(y):
+    """The mean is exactly the constant, the spread is positive away from the data."""
+    post = mf.marginalise([0.0, 1.0, 2.0, 3.0], y, **QUICK, seed=0)
+    prediction = post.predict([0.5, 10.0])
+    assert (prediction.mean == y[0]).all()
+    assert (prediction.variance > 0).all()
+
+
+def test_draws_without_a_finite_likelihood_wait_for_one_with_it(monkeypatch):
+    real, calls = mf.log_likelihood, []
+
+    def failing(g, *args, **kwargs):
+        calls.append(len(g))
+        result = real(g, *args, **kwargs)
+        if len(calls) <= failures:
+            result.value[:] = -np.inf
+        return result
+
+    failures = 2
+    monkeypatch.setattr(problem, "log_likelihood", failing)
+    post = fit()
+    assert len(post.mixtures) == 30
+    assert (post.log_likelihoods[:10] == -np.inf).all()
+    assert any("10 of 30 mixtures" in w for w in post.warnings)
+    failures, calls[:] = 100, []
+    with pytest.raises(ValueError, match="no drawn mixture has a finite likelihood"):
+        fit()
+
+
+@pytest.mark.parametrize("proposals", ["prior", "laplace"])
+def test_searches_that_end_abnormally_are_counted(monkeypatch, proposals):
+    """Starts without a finite value, and searches that the optimiser gave up."""
+    module = prior_run if proposals == "prior" else adaptive_run
+    found = []
+
+    def troubled(*args, **kwargs):
+        found.append(dataclasses.replace(real(*args, **kwargs), n_dropped=2, n_abnormal=3))
+        return found[-1]
+
+    real = module.propose
+    monkeypatch.setattr(module, "propose", troubled)
+    post = fit(acquisition="information", proposals=proposals)
+    assert found
+    assert any(w.startswith(f"{5 * len(found)} searches for the next batch") for w in post.warnings)
+
+
+def test_merged_inputs_are_reported():
+    """Seconds since 1970 as float32, nanoseconds as float64: neighbours have become equal."""
+    for x in ((1.7e9 + np.arange(12)).astype(np.float32), 1e18 + np.arange(12.0)):
+        with pytest.warns(mf.CollapsedInputsWarning, match="X: column 0"):
+            mf.marginalise(x, np.sin(np.arange(12.0)), **QUICK, seed=0)
+
+
+def test_one_and_two_rows():
+    post = mf.marginalise([0.0], [2.0], **QUICK, seed=0)
+    assert (post.predict([0.0, 5.0]).mean == 2.0).all()
+    two = mf.marginalise([0.0, 1.0], [1.0, -1.0], **QUICK, seed=0)
+    assert np.isfinite(two.log_evidence)
+
+
+def test_lists_integers_and_float32_are_data(rng):
+    x = list(range(12))
+    y = [1, 4, 2, 8, 5, 7, 1, 4, 2, 8, 5, 7]
+    reference = mf.marginalise(np.array(x, float), np.array(y, float), **QUICK, seed=0).log_evidence
+    assert mf.marginalise(x, y, **QUICK, seed=0).log_evidence == reference
+    assert mf.marginalise(np.array(x, np.float32), np.array(y, np.float32), **QUICK, seed=0).log_evidence == reference
+
+
+def test_save_and_load(post, tmp_path):
+    path = tmp_path / "model.npz"
+    post.save(path)
+    loaded = mf.load(path)
+    x = np.linspace(-0.1, 1.1, 7)
+    np.testing.assert_array_equal(loaded.predict(x).mean, post.predict(x).mean)
+    np.testing.assert_array_equal(loaded.predict(x).quantile(0.1), post.predict(x).quantile(0.1))
+    assert loaded.joint_log_density(x, x) == post.joint_log_density(x, x)
+    np.testing.assert_array_equal(loaded.kernel(x).lower, post.kernel(x).lower)
+    assert loaded.history == post.history
+    assert loaded.warnings == post.warnings
+    for name in ("log_evidence", "log_evidence_sd", "effective_sample_size"):
+        assert getattr(loaded, name) == getattr(post, name)
+
+
+def test_load_refuses_what_is_not_a_posterior(post, tmp_path):
+    path = tmp_path / "model.npz"
+    post.save(path)
+    (tmp_path / "cut.npz").write_bytes(path.read_bytes()[:-200])
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    for name in ("cut.npz", "other.npz", "absent.npz"):
+        with pytest.raises(mf.DataError) as error:
+            mf.load(tmp_path / name)
+        assert "\n" not in str(error.value)
+
+
+def test_joint_and_pointwise_agree_at_one_point(post):
+    x, y = np.array([0.37]), np.array([0.4])
+    np.testing.assert_allclose(post.joint_log_density(x, y), post.predict(x).log_density(y)[0], rtol=1e-8)
+
+
+def test_pruning_drops_little(post):
+    """The mixtures left out change the predictive density by less than their stated share."""
+    x, y = np.linspace(0, 1, 9), waves(9)[1]
+    kept = post.predict(x).log_density(y)
+    assert len(post._kept) < len(post.mixtures)
+    everything = dataclasses.replace(post)
+    object.__setattr__(everything, "_kept", np.arange(len(post.mixtures)))
+    np.testing.assert_allclose(kept, everything.predict(x).log_density(y), atol=1e-3)
+
+
+def test_bands_use_the_fewest_nodes_that_carry_all_but_a_millionth(post):
+    shares = np.array([1e-9, 0.3, 0.7 - 4e-7 - 1e-9, 3e-7, 1e-7])
+    heavy = dataclasses.replace(post, nodes_standardised=post.mixtures_standardised[:5], node_probabilities=shares)
+    kept = heavy._carrying_nodes
+    np.testing.assert_array_equal(kept.mixtures.means, heavy.mixtures[1:3].means)
+    np.testing.assert_allclose(kept.probabilities, shares[1:3] / shares[1:3].sum(), rtol=1e-12)
+
+
+def test_kernel_and_spectral_density_are_a_transform_pair(post):
+    f = np.linspace(-60, 60, 24001)
+    density = post.spectral_density(f)
+    step = f[1] - f[0]
+    np.testing.assert_allclose(density.mean.sum() * step, post.kernel([0.0]).mean, rtol=1e-4)
+    lag = 0.13
+    transform = (density.mean * np.cos(2 * np.pi * f * lag)).sum() * step
+    np.testing.assert_allclose(transform, post.kernel([lag]).mean, rtol=1e-3, atol=1e-4)
+    assert (density.lower <= density.upper).all()
+    np.testing.assert_array_equal(post.spectral_density(f, axis=-1).mean, density.mean)
+    for axis, error in ((1, ValueError), (-2, ValueError), (0.0, TypeError)):
+        with pytest.raises(error, match="axis"):
+            post.spectral_density(f, axis=axis)
+
+
+def test_warm_up_leaves_nothing_to_compile():
+    """In a process of its own: every call below finds its kernels compiled."""
+    code = """
+import sys
+import numpy as np
+import maskerade_fast as mf
+from numba.core.dispatcher import Dispatcher
+
+def compiled():
+    ours = [vars(m) for n, m in list(sys.modules.items()) if n.startswith("maskerade_fast.backends")]
+    kernels = {id(v): v for names in ours for v in names.values() if isinstance(v, Dispatcher)}
+    return sum(len(kernel.signatures) for kernel in kernels.values())
+
+mf.warm_up()
+before = compiled()
+X, y = np.random.default_rng(0).uniform(size=(30, 2)), np.arange(30.0)
+for acquisition in ("information", "uncertainty"):
+    post = mf.marginalise(X, y, budget=12, initial=8, batch_size=2, nodes=32, seed=0, acquisition=acquisition)
+prediction = post.predict(np.float32(X))
+prediction.sample(3), prediction.sample(300), prediction.cdf(y), prediction.log_density(y), prediction.quantile([0.1])
+post.joint_log_density(X, y), post.kernel(X), post.spectral_density(y)
+metric = mf.Metric(mass_correction=True)
+g, options = post.mixtures, {"outputscale": 1.0, "lengthscale": 1.0, "metric": metric}
+E, K = mf.energy_distance(g, metric=metric), mf.hyperkernel(g, **options)
+mf.energy_distance_vjp(g, g, E, metric=metric)
+mf.gaussian_mmd2(g, bandwidth=1.0), mf.gaussian_mmd2_vjp(g, g, E, bandwidth=1.0)
+mf.hyperkernel_vjp(g, None, K, **options), mf.hyperkernel_matvec(g, g, K, **options)
+for phase in ("joint", "per_axis"):
+    mf.gram(g, X, phase=phase), mf.gram(g, X, X[:3], phase=phase)
+    mf.log_likelihood(g, X, y, np.ones((1, 30)), phase=phase, grad=True, jitter=1e-3)
+    mf.predict_gp(g, X, y, 1.0, X[:3], covariance="full", phase=phase)
+mf.log_likelihood(g[0], np.zeros((600, 2)), np.zeros(600), 1.0, grad=True)
+assert compiled() == before, (before, compiled())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
