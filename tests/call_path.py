@@ -1,4 +1,4 @@
-"""Follow X from `marginalise` to the first kernel: which calls cross modules, and which climb to a higher layer.
+"""Follow X from `marginalise` to the first log-likelihood: calls between modules, and climbs to a higher layer.
 
 python tests/call_path.py [--list]
 """
@@ -11,9 +11,9 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
+from test_layers import PACKAGE, layer
 
-ROOT = Path(__file__).parents[1]
-LAYERS = ["_", "backends", "model", "ops", "storage", "quadrature", "adaptive", "posterior", "run", "plotting", "cli"]
+LOOPS = "backends.cpu.likelihood"
 
 
 class Call(NamedTuple):
@@ -24,59 +24,59 @@ class Call(NamedTuple):
     climb: bool
 
 
-class _Arrived(Exception):
-    pass
-
-
 def calls() -> list[Call]:
-    """Calls between modules of the package from `marginalise` until the first likelihood's loop."""
+    """Calls between modules of the package on the way, in order."""
+    sys.path.insert(0, str(PACKAGE.parent))
     import maskerade_fast as mf
 
-    package = str(Path(mf.__file__).parent)
-    found: list[Call] = []
+    x = np.linspace(0.0, 10.0, 40)
 
-    def module(frame: FrameType | None) -> str | None:
-        if frame is None or not frame.f_code.co_filename.startswith(package):
-            return None
-        return str(Path(frame.f_code.co_filename).relative_to(package).with_suffix("")).replace("/", ".")
+    def run(likelihoods: int) -> None:
+        mf.marginalise(x, np.sin(3.0 * x) + 0.01 * x, budget=likelihoods, max_components=2, seed=0)
 
-    def nearest(frame: FrameType | None) -> FrameType | None:
-        while frame is not None and module(frame) is None:
-            frame = frame.f_back
-        return frame
+    run(50)  # imports and compiled loops
+    made: list[Call] = []
 
-    def layer(name: str) -> int:
-        top, dot, _ = name.partition(".")
-        return LAYERS.index(top) if dot else (len(LAYERS) if name == "__init__" else 0)
+    class Arrived(Exception):
+        pass
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
-        own = module(frame)
-        if event != "call" or own is None:
+        callee = _module(frame)
+        if event != "call" or callee is None:
             return
-        caller = nearest(frame.f_back)
-        source = module(caller)
-        if caller is None or source is None or source == own:
+        caller = frame.f_back
+        while caller is not None and _module(caller) is None:
+            caller = caller.f_back
+        source = _module(caller) if caller else None
+        if caller is None or source is None or source == callee:
             return
-        names = [f"{source}.{caller.f_code.co_qualname}", f"{own}.{frame.f_code.co_qualname}"]
-        found.append(Call(names[0], names[1], layer(own) > layer(source)))
-        if own == "backends.cpu.likelihood":
+        climb = (layer(callee) or 0) > (layer(source) or 0)
+        made.append(Call(f"{source}.{caller.f_code.co_qualname}", f"{callee}.{frame.f_code.co_qualname}", climb))
+        if callee == LOOPS:
             sys.setprofile(None)
-            raise _Arrived
+            raise Arrived
 
-    x = np.linspace(0.0, 10.0, 40)
     sys.setprofile(profile)
     try:
-        mf.marginalise(x, np.sin(3.0 * x) + 0.01 * x, budget=50, max_components=2, seed=0)
-    except _Arrived:
-        pass
+        run(50)
+    except Arrived:
+        return made
     finally:
         sys.setprofile(None)
-    return found
+    raise AssertionError(f"no call of {LOOPS}")
+
+
+def _module(frame: FrameType) -> str | None:
+    """Name of a frame's module below the package; None outside of it."""
+    path = Path(frame.f_code.co_filename)
+    if PACKAGE not in path.parents:
+        return None
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
-    for call in (found := calls()):
-        if "--list" in sys.argv:
-            print(f"{'^' if call.climb else ' '} {call.caller} -> {call.callee}")
-    print(f"{len(found)} calls between modules, {sum(call.climb for call in found)} of them into a higher layer")
+    path = calls()
+    for call in path if "--list" in sys.argv else ():
+        print(f"{'^' if call.climb else ' '} {call.caller} -> {call.callee}")
+    print(f"{len(path)} calls between modules, {sum(call.climb for call in path)} of them into a higher layer")
