@@ -1,4 +1,4 @@
-"""docs/kernels.md: what every kernel uses on every architecture, its error, its barriers, whether a card has timed it.
+"""docs/measured/kernels.md: what each kernel uses per architecture, its error, its barriers, whether a card timed it.
 
     python tests/emulator/kernel_report.py
 
@@ -29,7 +29,7 @@ BARRIER = re.compile(r"\b__sync(?:threads|warp)\w*\s*\(")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The report on kernels.")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "kernels.md")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "measured" / "kernels.md")
     options = parser.parse_args()
     sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "kernels")]
     import kernel_errors
