@@ -61,6 +61,18 @@ def test_broken_links_are_seen(tmp_path: Path) -> None:
     assert broken_links(page) == ["#nowhere", "other.md"]
 
 
+def test_sources_cite_pages_that_exist() -> None:
+    """By name, as "mathematics.md section 9", or by path; sections are the numbers of headings."""
+    names = {path.name for path in PAGES}
+    sections = set(re.findall(r"^## (\d+)\. ", prose(ROOT / "docs" / "how-it-works" / "mathematics.md"), re.MULTILINE))
+    for source in [*PACKAGE.rglob("*.py"), *(ROOT / "kernels").glob("*.cu*")]:
+        text = source.read_text(encoding="utf-8")
+        for cited in re.findall(r"[\w/-]+\.md\b", text):
+            assert (ROOT / cited).is_file() if "/" in cited else cited in names, (source.name, cited)
+        for first, last in re.findall(r"mathematics\.md sections? (\d+)(?: (?:and|to) (\d+))?", text):
+            assert {first, last or first} <= sections, source.name
+
+
 def test_the_map_has_every_page() -> None:
     listed = re.findall(r"\]\(([\w/-]+\.md)\)", prose(ROOT / "docs" / "README.md"))
     there = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")} - {"README.md"}
