@@ -27,7 +27,7 @@ from .likelihood_time import require_matrix_room, require_time
 from .prior_run import PriorRun
 
 _DEFAULT_MAX_COMPONENTS = 5
-_DEFAULT_TREND = "linear"  # method.md has what it does to evidence and forecasts
+_DEFAULT_TREND = "linear"  # docs/measured/evidence.md has its effect on evidence and forecasts
 
 
 @on_their_device
