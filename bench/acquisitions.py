@@ -1,7 +1,7 @@
 """Error of the evidence against its cost, where draws, information or uncertainty choose the likelihoods.
 
     python bench/acquisitions.py [--budgets 300 600] [--seeds 3] [PROBLEM ...] # adds to bench/results/acquisitions.json
-    python bench/acquisitions.py --chart                                     # draws docs/acquisitions.svg from it
+    python bench/acquisitions.py --chart                # draws docs/pictures/acquisitions.svg from it
 
 All three start from the same settled measure; "information" and "uncertainty" take turns with draws. The chart shows
 the root mean square of the errors over seeds, with the band of one standard error of it.
@@ -18,7 +18,7 @@ from accuracy import ROOT
 from evidence import measure, problems
 
 RESULTS = ROOT / "bench" / "results" / "acquisitions.json"
-CHART = ROOT / "docs" / "acquisitions.svg"
+CHART = ROOT / "docs" / "pictures" / "acquisitions.svg"
 SMALL = ("two_tones_12", "two_tones_40", "smooth_25")
 ACQUISITIONS = ("default", "information", "uncertainty")
 LABELS = {"default": "random (the default)", "information": "information", "uncertainty": "uncertainty"}

@@ -4,7 +4,7 @@
     python bench/load.py largest [8e9]   one likelihood of the most points that fit `max_bytes`, and one point more
     python bench/load.py run [1e9]       a whole run of as many points, its address space bound
 
-Prints lines of JSON; docs/limits.md has what they said.
+Prints lines of JSON; docs/measured/limits.md has what they said.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Time and memory against N, B, m, h and D, with the slopes that were fitted and those that operations count.
 
-    python bench/scaling.py                      # ten minutes at most: results/scaling.json and docs/scaling.svg
+    python bench/scaling.py                      # ten minutes at most: results/scaling.json and its chart
     python bench/scaling.py --minutes 2 --only N,m
     python bench/scaling.py --plot               # the chart and the table anew from the results
 
@@ -30,7 +30,7 @@ import maskerade_fast as mf
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "scaling.json"
-CHART = ROOT / "docs" / "scaling.svg"
+CHART = ROOT / "docs" / "pictures" / "scaling.svg"
 METRIC: dict[str, Any] = {"outputscale": 1.0, "lengthscale": 1.0}
 NOISE = problems.NOISE
 

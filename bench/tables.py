@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md from the results of cards: every figure there comes from a file.
+"""The tables of docs/measured/performance.md from the results of cards: every figure there comes from a file.
 
     python bench/tables.py [--check]
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "measured" / "performance.md"
 RESULTS = ROOT / "bench" / "results"
 BEGIN, END = "<!-- begin cards: python bench/tables.py -->", "<!-- end cards -->"
 
@@ -36,7 +36,7 @@ TARGETS = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="The tables of docs/performance.md.")
+    parser = argparse.ArgumentParser(description="The tables of docs/measured/performance.md.")
     parser.add_argument("--check", action="store_true", help="write nothing, say whether the page is up to date")
     options = parser.parse_args()
     page = PAGE.read_text(encoding="utf-8")

@@ -111,7 +111,7 @@ struct Gradient {
     double* noise;   // (B, 1 or N)
 };
 
-// The k-th sum of component j, which starts at axis first_axis, with the factors of docs/mathematics.md section 1
+// The k-th sum of component j, which starts at axis first_axis, with the factors of mathematics.md section 1
 __device__ __forceinline__ void write_sum(const Gradient& gradient, index_t j, int n_dims, int first_axis,
                                           int k, double weight, const double* scales, double trace,
                                           double sum) {

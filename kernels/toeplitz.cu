@@ -5,7 +5,7 @@ constexpr int BLOCK = 256;
 constexpr int WARPS = BLOCK / WARP;
 constexpr double EPSILON = 2.220446049250313e-16;
 
-// A trend's coefficients b ~ N(0, I), marginalised by least squares (docs/mathematics.md section 10): by Gram and
+// A trend's coefficients b ~ N(0, I), marginalised by least squares (mathematics.md section 10): by Gram and
 // Schmidt, each column twice, [W; I] = Q R with W = L^-1 V, and what is left of [z; start] is [z - W b; -b].
 //
 // Rows of `white` (count, 1 + functions, N) are z and the columns of W, then z - W b and those of Q. `below` (count, 1

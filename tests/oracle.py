@@ -3,7 +3,7 @@
 Slow on purpose. It meets the golden numbers (`test_golden.py`), and every path of the package meets it.
 A mixture is a plain tuple ``(weights (n,), means (n, D), scales (n, D))`` and a batch is a list of mixtures;
 `mixtures_of` reads them out of a GMMBatch. Gradients are flat, (J,), (J, D), (J, D), as in GMMGradient. The
-sections are those of docs/mathematics.md: 1 spectral mixtures, 2 distances, 3 hyper-kernel, 4 prior, 5 surrogate,
+sections are those of mathematics.md: 1 spectral mixtures, 2 distances, 3 hyper-kernel, 4 prior, 5 surrogate,
 6 evidence, 7 acquisition, 8 prediction, 9 latent coordinates.
 
 Keywords of the distances, gathered in ``**metric``: `reflect`, `frequency_scale` and `scale_scale` (scalar or

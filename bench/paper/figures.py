@@ -1,9 +1,9 @@
-"""The qualitative figures, drawn from runs and results: ``python bench/paper figures [FIGURE ...]`` writes into docs/.
+"""The qualitative figures from runs and results: ``python bench/paper figures [FIGURE ...]`` writes docs/pictures.
 
 spectra    posterior spectra for 1-3 and 1-8 components on data of a five-component kernel, in both modes
 co2        the last fifth of the CO2 record from the first four fifths, in both modes
 schematic  kernels, their spectra, and the surrogate of the likelihood over them
-forecasts  the forecasts of docs/forecasts.md, from the rows of the results
+forecasts  the forecasts of docs/measured/forecasts.md, from the rows of the results
 panels     what ``maskerade-fast fit --plot OUT.png --panels`` shows of the airline series
 """
 
@@ -28,7 +28,7 @@ from .harness import RESULTS, path_of, read_rows
 from .runs import FORECAST_ROWS, FORECASTS
 from .summaries import NAMES
 
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "pictures"
 _DPI = 110
 _BLUE, _RED, _BLACK, _GREY = "#2166ac", "#d55e00", "#1a1a1a", "#8c8c8c"
 _METHODS = {  # of forecasts: colour and stroke

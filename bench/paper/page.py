@@ -1,4 +1,4 @@
-"""The tables of docs/results.md and docs/forecasts.md from the rows: every figure there comes from a file.
+"""The tables of results.md and forecasts.md in docs/measured, from the rows: every figure comes from a file.
 
 What lies between ``<!-- begin TABLE -->`` and ``<!-- end TABLE -->`` is written anew; the rest of a page is by hand.
 """
@@ -14,7 +14,7 @@ from .harness import RESULTS, Row, path_of, read_rows
 from .recipes import MODES
 from .runs import TABLES
 
-PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "forecasts.md")
+PAGES = (ROOT / "docs" / "measured" / "results.md", ROOT / "docs" / "measured" / "forecasts.md")
 _MARKS = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)
 
 

@@ -1,6 +1,6 @@
 """The reference measure that adapts to the posterior: a Laplace mixture, refined by weighted draws.
 
-docs/mathematics.md section 9. Where data are many the likelihood is a spike that draws from the prior miss. So `modes`
+mathematics.md section 9. Where data are many the likelihood is a spike that draws from the prior miss. So `modes`
 are sought first; each gets a t distribution shaped by its curvature, and so has each of fewer components, with
 others added as the prior has them. Draws from the mixture, weighted by f = L π/q with q the average of all measures
 drawn from so far, refit it round by round; where a single draw carries much of the weight, a curved ridge most often,

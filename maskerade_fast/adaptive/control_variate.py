@@ -1,4 +1,4 @@
-"""Evidence from draws of a settled measure, with the surrogate as control variate (docs/mathematics.md section 9).
+"""Evidence from draws of a settled measure, with the surrogate as control variate (mathematics.md section 9).
 
 Draws θ_i from q give the unbiased mean of f(θ_i) = L π/q. A surrogate m of f, trained without θ_i, has a known
 integral, so the mean of f(θ_i) + β (∫ m dq - m(θ_i)) is unbiased as well, and varies less as far as m explains f. The

@@ -1,6 +1,6 @@
 """A reference measure of t distributions in latent coordinates, one mixture of them for every size of mixture.
 
-docs/mathematics.md section 9: q is symmetric in the labels of the components, so its density sums over their orders.
+mathematics.md section 9: q is symmetric in the labels of the components, so its density sums over their orders.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Local maxima of the posterior in latent coordinates, with their curvatures (docs/mathematics.md section 9).
+"""Local maxima of the posterior in latent coordinates, with their curvatures (mathematics.md section 9).
 
 Starts of all sizes climb together: the best draws from the prior, sines fitted to the data, and modes of one
 component less with one added. Every likelihood is counted by the `CountedPosterior`.

@@ -1,6 +1,6 @@
 """Mixtures of multivariate t distributions over latent coordinates: the proposals of adaptive importance sampling.
 
-docs/mathematics.md section 9. One such mixture serves one mixture size, whose d coordinates are standard normal under
+mathematics.md section 9. One such mixture serves one mixture size, whose d coordinates are standard normal under
 the prior; a share of the prior itself keeps every ratio of the prior to the proposal bounded.
 """
 

@@ -8,7 +8,7 @@ float64. Bits depend neither on neighbours in a batch, nor on chunks, nor on thr
 Letters: B mixtures of J components in all, in D dimensions; N data, M test points, q basis functions; h Gaussians of a
 predictive mixture. A batch comes as the arrays of a `GMMBatch`: offsets (B + 1,), weights (J,), means, scales (J, D).
 
-Distances (docs/mathematics.md section 2) are those of atoms. An atom is a point of R^P, P = 2 D, the scaled mean
+Distances (mathematics.md section 2) are those of atoms. An atom is a point of R^P, P = 2 D, the scaled mean
 followed by the scaled scale of one component, and with weights w
 
     d(a, b) = c(a, b) - c(a, a)/2 - c(b, b)/2,    c(a, b) = sum_ij w_i w'_j g(p_i, q_j),
@@ -95,7 +95,7 @@ class Backend(Protocol):
         a, b
             From `prepare_atoms`. Without `b`: `a` with itself, exactly symmetric with `outputscale` on the diagonal.
         outputscale, lengthscale, power : float, float, {1, 2}
-            lambda^2, l and q of docs/mathematics.md section 3.
+            lambda^2, l and q of mathematics.md section 3.
         Returns
         -------
         (B_a, B_b) float64

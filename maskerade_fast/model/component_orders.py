@@ -1,4 +1,4 @@
-"""All orders of a mixture's components in latent coordinates (docs/mathematics.md section 9, label switching).
+"""All orders of a mixture's components in latent coordinates (mathematics.md section 9, label switching).
 
 Likelihood and prior ignore the order of components; densities of proposals in latent coordinates do not. A ratio of
 densities of *mixtures* therefore averages over the orders.

@@ -1,7 +1,7 @@
 """Ragged batches of spectral mixtures: mixtures of different sizes side by side in flat arrays.
 
 Mixture b owns the components ``offsets[b]:offsets[b + 1]`` of `weights` (J,), `means` (J, D) and `scales`
-(J, D); docs/mathematics.md section 1 gives its spectral density and kernel.
+(J, D); mathematics.md section 1 gives its spectral density and kernel.
 The arrays of components are NumPy's or CuPy's; `offsets` are NumPy's always, since sizes and layouts are decided on
 the host.
 """

@@ -1,6 +1,6 @@
 """Latent coordinates: a one-to-one map T between standard normal ξ and a mixture of a given size.
 
-docs/mathematics.md section 9. A mixture of n components in D dimensions has n(1 + 2D) - 1 coordinates, plus one where
+mathematics.md section 9. A mixture of n components in D dimensions has n(1 + 2D) - 1 coordinates, plus one where
 its noise variance is free and one where its mass is. They lie one behind the other:
 
     [n - 1 weights] [n D means, component by component] [n D log scales] [noise] [mass]
@@ -99,7 +99,7 @@ class Latent:
 
 @dataclass(frozen=True, eq=False)
 class LatentMap:
-    """The map T of docs/mathematics.md section 9 and its derivatives; `Prior.latent_map` builds it from checked values.
+    """The map T of mathematics.md section 9 and its derivatives; `Prior.latent_map` builds it from checked values.
 
     Parameters
     ----------

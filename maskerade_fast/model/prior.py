@@ -1,6 +1,6 @@
 """The prior over mixtures: sizes, weights, means, scales, and noise and mass where they are free.
 
-docs/mathematics.md sections 4 and 9: n ~ p(n); weights ~ M Dirichlet(α); m_d ~ N(0, s_d²), folded to m >= 0 for D = 1;
+mathematics.md sections 4 and 9: n ~ p(n); weights ~ M Dirichlet(α); m_d ~ N(0, s_d²), folded to m >= 0 for D = 1;
 log σ_d ~ N(ν_d, τ_d²); noise variance and mass M fixed or log-normal. Draws are low-discrepancy: for every
 size one freshly scrambled Sobol sequence, through the normal quantile and the map T of `latent`.
 """
@@ -37,7 +37,7 @@ class Draws:
     ----------
     mixtures : GMMBatch of B mixtures
     weights : array, shape (B,)
-        v of docs/mathematics.md section 4: ∫ f dq is Σ_s v_s f(θ_s).
+        v of mathematics.md section 4: ∫ f dq is Σ_s v_s f(θ_s).
     latent : Latent
         Coordinates of the mixtures under the measure's latent map.
     """
@@ -168,7 +168,7 @@ class Prior:
 
         Notes
         -----
-        docs/mathematics.md section 4: 0.05/R_d in place of the paper's 1/R_d, and max(F_d, e³/R_d) in place of
+        mathematics.md section 4: 0.05/R_d in place of the paper's 1/R_d, and max(F_d, e³/R_d) in place of
         F_d in ν and τ. F_d is taken as at least ½/R_d, so that one point or a constant axis still has a
         proper prior.
 

@@ -1,6 +1,6 @@
 """Reference measures q over mixtures: where nodes and candidates come from, with their density.
 
-The evidence is Z = ∫ L dπ = ∫ f dq with f = L π/q (docs/mathematics.md sections 6 and 9). The method above sees a
+The evidence is Z = ∫ L dπ = ∫ f dq with f = L π/q (mathematics.md sections 6 and 9). The method above sees a
 measure only through `ReferenceMeasure`: it never assumes that q is the prior, or that f is the likelihood.
 """
 

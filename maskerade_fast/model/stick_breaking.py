@@ -1,4 +1,4 @@
-"""Weights by stick-breaking, one standard normal coordinate a stick (docs/mathematics.md section 9).
+"""Weights by stick-breaking, one standard normal coordinate a stick (mathematics.md section 9).
 
 Component j takes the fraction v_j = BetaQuantile(α, b_j; Φ(ξ_j)) of what the ones before it left, with b_j = α times
 the sticks left behind it; for α = 1 in closed form, log(1 - v_j) = log Φ(-ξ_j)/b_j. All arrays are tables (B, n_max)

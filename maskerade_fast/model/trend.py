@@ -1,4 +1,4 @@
-"""Basis functions of a trend, whose coefficients are marginalised analytically (docs/mathematics.md section 10).
+"""Basis functions of a trend, whose coefficients are marginalised analytically (mathematics.md section 10).
 
 A trend is a sum of a few functions of x whose coefficients are independent Gaussians. Marginalised, they add V V' to
 the covariance, V the functions times the prior standard deviations of their coefficients. The prior is fixed, so

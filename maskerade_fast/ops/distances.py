@@ -1,4 +1,4 @@
-"""Distances between mixtures: energy distance and Gaussian MMD, with gradients (docs/mathematics.md section 2).
+"""Distances between mixtures: energy distance and Gaussian MMD, with gradients (mathematics.md section 2).
 
 Both compare mixtures as measures over (mean, scale), so they ignore the order of components, splits into
 equal copies and components of zero weight. All arithmetic is in float64; the result has the dtype of `a` and lives
@@ -91,7 +91,7 @@ def energy_distance(
     Returns
     -------
     (B_a, B_b) array of the dtype of `a`
-        E of docs/mathematics.md section 2, in scaled cycles per unit of x times squared mass; clamped at 0. A squared
+        E of mathematics.md section 2, in scaled cycles per unit of x times squared mass; clamped at 0. A squared
         MMD where masses are equal or corrected for.
 
     Raises

@@ -1,4 +1,4 @@
-"""Gram matrices of spectral mixtures: K[b, i, j] = k_b(x_i - y_j), docs/mathematics.md section 1."""
+"""Gram matrices of spectral mixtures: K[b, i, j] = k_b(x_i - y_j), mathematics.md section 1."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Covariance between mixtures: lambda^2 exp(-d^q / l^2) with d = sqrt(E) and q = `power`.
 
 Positive definite for both powers, as E (with the metric's noise and mass terms) is conditionally negative definite
-(docs/mathematics.md section 3).
+(mathematics.md section 3).
 """
 
 from __future__ import annotations

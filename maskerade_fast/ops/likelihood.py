@@ -1,4 +1,4 @@
-"""Batched Gaussian log-likelihoods of spectral mixtures: y ~ N(0, K(X, X) + noise), docs/mathematics.md section 1.
+"""Batched Gaussian log-likelihoods of spectral mixtures: y ~ N(0, K(X, X) + noise), mathematics.md section 1.
 
 With a trend y ~ N(0, K(X, X) + V V' + noise), V its basis functions (section 10).
 """

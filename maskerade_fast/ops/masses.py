@@ -1,6 +1,6 @@
 """Total masses of mixtures: whether they are equal, as an energy distance without a cure needs them to be.
 
-docs/mathematics.md section 2: for unequal masses E can be 0, or far below 0, between different mixtures, and the
+mathematics.md section 2: for unequal masses E can be 0, or far below 0, between different mixtures, and the
 hyper-kernel of it is not positive definite.
 """
 

@@ -1,4 +1,4 @@
-"""Predictive densities: Gaussian processes combined by the pair weights of docs/mathematics.md section 8.
+"""Predictive densities: Gaussian processes combined by the pair weights of mathematics.md section 8.
 
     p(y) = sum_ij W_ij sqrt(N_i(y) N_j(y)) / sum_ij W_ij s_ij,        sqrt(N_i N_j) = s_ij N(m_ij, V_ij)
 

@@ -61,7 +61,7 @@ class Posterior:
         arrays.
     log_likelihoods : array, shape (h,)
     pair_weights : array, shape (h, h)
-        W of docs/mathematics.md section 8, scaled to add up to 1: positive semi-definite, though single entries may be
+        W of mathematics.md section 8, scaled to add up to 1: positive semi-definite, though single entries may be
         negative.
     effective_sample_size : float
         (sum |r|)^2 / sum r^2 of the row sums r of `pair_weights`: how many mixtures carry the predictions.

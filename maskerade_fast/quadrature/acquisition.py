@@ -1,4 +1,4 @@
-"""Where to evaluate next: information about the evidence, or uncertainty of f (docs/mathematics.md section 7).
+"""Where to evaluate next: information about the evidence, or uncertainty of f (mathematics.md section 7).
 
 Both are smooth functions of candidate mixtures with analytic gradients, maximised by L-BFGS-B in the latent coordinates
 of a reference measure. Candidates of all sizes belong to one batch.

@@ -1,4 +1,4 @@
-"""Evidence as the integral of the surrogate over low-discrepancy nodes (docs/mathematics.md section 6).
+"""Evidence as the integral of the surrogate over low-discrepancy nodes (mathematics.md section 6).
 
 The nodes and their weights stand for the reference measure q: ``Z = integral of f dq``. Whatever q is, the formulas
 stay; f is then ``likelihood * prior / q``.

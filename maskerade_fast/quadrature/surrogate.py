@@ -1,4 +1,4 @@
-"""WSABI-L surrogate: a Gaussian process over mixtures for the square root of f (docs/mathematics.md section 5).
+"""WSABI-L surrogate: a Gaussian process over mixtures for the square root of f (mathematics.md section 5).
 
 ``z = sqrt(2 (f - epsilon)) ~ GP(0, kappa)``, ``K = kappa(Theta, Theta) + jitter * outputscale * I``. Distances between
 observations are computed once and kept; fitting the length is a one-dimensional search in which the output scale has a

@@ -1,7 +1,7 @@
 """Square-root warp of WSABI: non-negative values f as half squares of a Gaussian process.
 
 With ``f = exp(log f - offset)``, ``offset = max log f`` and ``epsilon = factor * min f``, the surrogate models
-``z = sqrt(2 (f - epsilon))`` (docs/mathematics.md section 5; Gunter et al. 2014). A new maximum moves `offset` and with
+``z = sqrt(2 (f - epsilon))`` (mathematics.md section 5; Gunter et al. 2014). A new maximum moves `offset` and with
 it every stored value, so the warp is always made anew from the logarithms and never patched.
 """
 

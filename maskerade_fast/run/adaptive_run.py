@@ -1,4 +1,4 @@
-"""A run that adapts its reference measure to the posterior, then draws from it (docs/mathematics.md section 9).
+"""A run that adapts its reference measure to the posterior, then draws from it (mathematics.md section 9).
 
 How a budget is shared: a tenth at most for draws from the prior. Where half of these count, the prior is the settled
 measure. Else a third to a half, by the number of coordinates, goes to ascents and curvatures; of the rest two fifths to

@@ -27,7 +27,7 @@ from .likelihood_time import require_matrix_room, require_time
 from .prior_run import PriorRun
 
 _DEFAULT_MAX_COMPONENTS = 5
-_DEFAULT_TREND = "linear"  # docs/method.md has what it does to evidence and forecasts
+_DEFAULT_TREND = "linear"  # docs/measured/evidence.md has its effect on evidence and forecasts
 
 
 @on_their_device
@@ -82,7 +82,7 @@ def marginalise(
         with "prior". Other than random ones take turns with draws.
     proposals : {"laplace", "prior"}
         The reference measure, where nodes and candidates come from. "laplace": t distributions round the posterior's
-        modes, refitted by weighted draws (docs/method.md). "prior": the paper's recipe.
+        modes, refitted by weighted draws (method.md). "prior": the paper's recipe.
     trend : {"none", "constant", "linear"}, optional
         What is added to the Gaussian process: a constant, or a constant and a line in every input, with Gaussian priors
         as wide as the targets (`trend`), marginalised analytically. Default: "linear", but "none" beside `prior`.
@@ -106,7 +106,8 @@ def marginalise(
         killed, to the same bits, or gives the result of a finished run again; nothing is lost but the batch in flight.
         A file of other data, prior, options, seed or versions is refused. What may change: `progress`, `callback`
         (called for rows of the file too), `budget` and `time_budget` with "prior". With ``seed=None`` the file keeps
-        the seed. The clock of a time budget goes on from the last batch kept; docs/limits.md has sizes and times.
+        the seed. The clock of a time budget goes on from the last batch in the file; docs/measured/limits.md has sizes
+        and times.
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """The paper's recipe: evaluate, refit the surrogate, integrate it over the prior, propose, until the budget is spent.
 
-docs/mathematics.md sections 4 to 8. The loop knows a reference measure q and values of f = likelihood * prior / q; it
+mathematics.md sections 4 to 8. The loop knows a reference measure q and values of f = likelihood * prior / q; it
 does not know that q is the prior.
 """
 

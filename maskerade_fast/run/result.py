@@ -79,7 +79,7 @@ def from_draws(
 
 
 def _by_surrogate(surrogate: Surrogate, evidence: Evidence) -> _Weights:
-    """W of docs/mathematics.md section 8."""
+    """W of mathematics.md section 8."""
     amplitude = np.exp(0.5 * (surrogate.log_values - surrogate.log_offset))
     pairs = amplitude[:, None] * evidence.weights * amplitude
     scale = float(pairs.sum())

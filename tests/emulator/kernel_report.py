@@ -1,4 +1,4 @@
-"""docs/kernels.md: what every kernel uses on every architecture, its error, its barriers, whether a card has timed it.
+"""docs/measured/kernels.md: what each kernel uses per architecture, its error, its barriers, whether a card timed it.
 
     python tests/emulator/kernel_report.py
 
@@ -29,7 +29,7 @@ BARRIER = re.compile(r"\b__sync(?:threads|warp)\w*\s*\(")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The report on kernels.")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "kernels.md")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "measured" / "kernels.md")
     options = parser.parse_args()
     sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "kernels")]
     import kernel_errors
@@ -179,17 +179,17 @@ def tested_barriers() -> set[str]:
 INTRODUCTION = """\
 # The kernels
 
-Written by `python tests/emulator/kernel_report.py`; do not edit.
+`python tests/emulator/kernel_report.py` writes this page; do not edit it.
 
-* Registers: the most of all variants, on sm_{architectures} in turn; one number where they are equal.
+* Registers: the most of all variants, per architecture (sm_{architectures}); one number where they are equal.
 * Shared: static shared memory in bytes, likewise.
-* Spills: the most bytes of stores and loads, and of the stack frame, and in how many variants there are any;
-  `tests/kernel_exceptions.toml` has why.
-* Error: on the emulator, of the doors that launch the kernel, against `tests/oracle.py`; the largest, relative to the
-  largest entry of a result. For draws it is that of a probability, found by interpolation.
-* Barriers: the places in the sources that the kernel can meet, and how many of them the last sweep took away one by
-  one, with a report each.
-* Timed: card and commit of `bench/results`. What changed since then is not measured yet.
+* Spills: the most bytes of stores and loads, and of the stack frame, and the number of variants that have any.
+  `tests/kernel_exceptions.toml` has the reasons.
+* Error: on the emulator, of the operations that launch the kernel, against `tests/oracle.py`; the largest, relative to
+  the largest entry of a result. For draws it is the error of a probability, by interpolation.
+* Barriers: the number of places in the sources where the kernel can meet one, and how many of them the last sweep
+  deleted one by one, each with a report.
+* Timed: card and commit of `bench/results`. Later changes are not measured yet.
 """
 
 

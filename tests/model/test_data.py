@@ -13,7 +13,7 @@ from maskerade_fast.model.gmm import GMMBatch
 
 
 def gaussian_log_likelihood(g: GMMBatch, X, y) -> float:
-    """Log density of y under the one mixture of `g`, from docs/mathematics.md section 1."""
+    """Log density of y under the one mixture of `g`, from mathematics.md section 1."""
     lags = X[:, None, :] - X[None, :, :]
     assert g.noise_variances is not None
     C = float(g.noise_variances[0]) * np.eye(len(X))

@@ -39,7 +39,7 @@ def random_latent(latent_map, rng, sizes=SIZES, spread=1.0) -> Latent:
 
 @pytest.mark.parametrize("latent_map", MAPS)
 def test_forward_against_the_formulas(latent_map, rng):
-    """docs/mathematics.md section 9, mixture by mixture and number by number, in the stated layout."""
+    """mathematics.md section 9, mixture by mixture and number by number, in the stated layout."""
     latent = random_latent(latent_map, rng, spread=2.5)
     g = latent_map.forward(latent)
     a, D = latent_map.concentration, latent_map.n_dims

@@ -171,7 +171,7 @@ def test_bad_counts_are_named():
 
 
 def test_moments_of_the_draws():
-    """Means over 2^13 draws of size 3 against the distributions of docs/mathematics.md section 4."""
+    """Means over 2^13 draws of size 3 against the distributions of mathematics.md section 4."""
     prior = Prior(
         [2.0, 1.0],
         [0.5, -1.0],

@@ -1,4 +1,4 @@
-"""docs/performance.md: its tables are those of the results, and what they say follows from them."""
+"""docs/measured/performance.md: its tables are those of the results, and what they say follows from them."""
 
 from __future__ import annotations
 

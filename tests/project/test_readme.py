@@ -1,4 +1,4 @@
-"""The README's examples run, and its conventions hold to the digits it prints."""
+"""The examples of README and guide run, and the conventions hold to the digits that the README prints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import doctest
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import maskerade_fast as mf
 
@@ -16,9 +17,14 @@ def single(weight, mean, scale):
     return mf.GMMBatch.from_list([([weight], [np.atleast_1d(mean)], [np.atleast_1d(scale)])])
 
 
-def test_examples_run():
-    result = doctest.testfile(str(README), module_relative=False)
-    assert result.attempted >= 10
+@pytest.mark.parametrize(
+    ("page", "count"), [("README.md", 9), ("docs/guide/first-fit.md", 9), ("docs/guide/embedding.md", 20)]
+)
+def test_examples_run(page, count):
+    if not (README.parent / page).is_file():
+        pytest.skip("the guide is part of the source tree only")
+    result = doctest.testfile(str(README.parent / page), module_relative=False)
+    assert result.attempted >= count
     assert result.failed == 0
 
 

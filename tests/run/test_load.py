@@ -29,7 +29,7 @@ def load(*arguments: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_fits_leave_no_memory_behind() -> None:
-    """A posterior kept would be some 60 kB; docs/limits.md has the slope over 2000 fits."""
+    """A posterior kept would be some 60 kB; docs/measured/limits.md has the slope over 2000 fits."""
     assert load("fits", "50")["bytes_a_fit"] < 20_000
 
 

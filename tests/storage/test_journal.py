@@ -352,7 +352,7 @@ def test_a_wrong_type_is_named() -> None:
 
 
 def test_a_full_disk_keeps_what_is_there(tmp_path: Path) -> None:
-    """By the largest file a process may write; the disk itself was filled by hand (docs/limits.md)."""
+    """By the largest file a process may write; the disk itself was filled by hand (docs/measured/limits.md)."""
     pytest.importorskip("resource", reason="no resource limits here")
     path = tmp_path / "run.checkpoint"
     code = f"""
@@ -389,7 +389,7 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
 
 
 def test_size_is_bounded_by_the_budget(written: bytes) -> None:
-    """docs/limits.md has the formula: numbers of values and gradients, some bytes a batch, the header."""
+    """docs/measured/limits.md has the formula: numbers of values and gradients, some bytes a batch, the header."""
     evaluations, n, d = QUICK["budget"], QUICK["max_components"], 1
     assert len(written) <= 4096 + evaluations * (200 + 8 * (2 + n * (1 + 2 * d)))
 

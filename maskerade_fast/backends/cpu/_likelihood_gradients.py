@@ -133,7 +133,7 @@ def finish_gradient(
     d_scales: Array,
     d_noise: Array,
 ) -> None:
-    """Add the blocks' sums in order, with the factors of docs/mathematics.md section 1; NaN where `info` says so."""
+    """Add the blocks' sums in order, with the factors of mathematics.md section 1; NaN where `info` says so."""
     offsets, weights, _, scales = mixtures
     n_dims = scales.shape[1]
     trace = 0.0

@@ -1,6 +1,6 @@
 """Compiled sums over all pairs of Gaussians at one point: moments, tails and densities.
 
-With precisions l = 1/C a pair is the Gaussian of (docs/mathematics.md section 8)
+With precisions l = 1/C a pair is the Gaussian of (mathematics.md section 8)
 
     s_ij = sqrt(2) (l_i l_j)^(1/4) / sqrt(l_i + l_j) exp(-l_i l_j (mu_i - mu_j)^2 / (4 (l_i + l_j)))
     m_ij = mu_j + l_i (mu_i - mu_j) / (l_i + l_j),      V_ij = 2 / (l_i + l_j)

@@ -1,4 +1,4 @@
-"""A trend's coefficients b ~ N(0, I), marginalised by least squares on whitened rows (docs/mathematics.md section 10).
+"""A trend's coefficients b ~ N(0, I), marginalised by least squares on whitened rows (mathematics.md section 10).
 
 With C = L L', z = L^-1 y and W = L^-1 V, V the basis functions,
 

@@ -1,4 +1,4 @@
-"""Gram matrices of spectral mixtures by angle addition (docs/mathematics.md section 1).
+"""Gram matrices of spectral mixtures by angle addition (mathematics.md section 1).
 
 With phases a_i = 2 pi m.(x_i - x_0), cos(a_i - a_j) = cos a_i cos a_j + sin a_i sin a_j: sine and cosine are
 needed once a point and component, and a pair costs one exponential and a few multiply-adds. Phases are kept

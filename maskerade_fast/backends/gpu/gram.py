@@ -1,4 +1,4 @@
-"""Gram matrices of spectral mixtures by tiles, a warp each (kernels/gram.cuh; docs/mathematics.md section 1).
+"""Gram matrices of spectral mixtures by tiles, a warp each (kernels/gram.cuh; mathematics.md section 1).
 
 Phase tables are made for chunks of mixtures. Phases and lags depend on differences of the inputs alone.
 """
