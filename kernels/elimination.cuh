@@ -21,7 +21,7 @@ constexpr double SMALLEST_NORMAL = 2.2250738585072014e-308;
 
 // 1 / sqrt(pivot) within 1 ulp for a good pivot: a step of third order from the seed. rsqrt() has a branch, which
 // shuffles and products of other columns cannot cross.
-__device__ __forceinline__ double inverse_root(double pivot) {
+__device__ __forceinline__ double inverse_pivot_root(double pivot) {
     double seed;
     MF_RSQRT_SEED(seed, pivot);
     const double error = fma(-__dmul_rn(pivot, seed), seed, 1.0);
@@ -46,7 +46,7 @@ struct InverseFactor {
 // one root, one product and one multiply-add a column.
 __device__ __forceinline__ void factor_and_invert(const StoredTile& tile, double bound, int column, int* bad,
                                                   double* pivots, double* z) {
-    bound = fmax(bound, SMALLEST_NORMAL); // below, inverse_root does not work
+    bound = fmax(bound, SMALLEST_NORMAL); // below, inverse_pivot_root does not work
     const int lane = lane_of();
     const int row = lane % TILE;
     const bool below = lane >= TILE;
@@ -75,7 +75,7 @@ __device__ __forceinline__ void factor_and_invert(const StoredTile& tile, double
             }
         }
         own_pivot = row == k ? pivot : own_pivot;
-        inverse = inverse_root(pivot);
+        inverse = inverse_pivot_root(pivot);
         if (k + 1 < TILE) {
             const double side = entry[(k + 1) % TILE] * inverse;
             pivot = fma(-side, side, next);
@@ -149,7 +149,7 @@ template <typename Tiles> __device__ __forceinline__ StoredTile home(const Tiles
 template <typename Tiles> __device__ __forceinline__ void finish_tile(const Tiles& tiles, int i, int k) {
     const StoredTile solved = home(tiles, i, k);
     const InverseFactor corner = {tiles.at(k, k)};
-    Tile tile = zero_tile();
+    WarpTile tile = zero_tile();
     if (i > k) {
         add_product<-1>(tile, solved, turned(corner));
     } else {
@@ -161,7 +161,7 @@ template <typename Tiles> __device__ __forceinline__ void finish_tile(const Tile
 
 // One warp, when no tile needs W any more: W becomes W'W
 __device__ __forceinline__ void finish_corner(const StoredTile& corner) {
-    Tile tile = zero_tile();
+    WarpTile tile = zero_tile();
     add_product<1>(tile, turned(InverseFactor{corner}), turned(InverseFactor{corner}));
     __syncwarp();
     store_tile(tile, corner);
@@ -262,7 +262,7 @@ __device__ __forceinline__ void eliminate(const Tiles& tiles, int height, int wi
             if (INVERSE && k > 0 && i == k - 1 && j == k - 1) {
                 finish_corner(target);
             }
-            Tile tile = load_tile(target);
+            WarpTile tile = load_tile(target);
             if (INVERSE) {
                 add_product<1>(tile, home(tiles, i, k), home(tiles, j, k));
             } else {
@@ -298,13 +298,13 @@ __device__ __forceinline__ void invert_factor(const PackedTiles<FactorTile>& til
     constexpr int WARPS = BLOCK / WARP;
     for (int j = n_tiles - 2; j >= 0; --j) {
         for (int k = j + 1 + warp_of(); k < n_tiles; k += WARPS) {
-            Tile tile = zero_tile();
+            WarpTile tile = zero_tile();
             add_product<1>(tile, tiles.at(k, j), turned(tiles.at(j, j)));
             store_tile(tile, StoredTile{column_tiles + k * TILE_AREA});
         }
         __syncthreads();
         for (int i = j + 1 + warp_of(); i < n_tiles; i += WARPS) {
-            Tile tile = zero_tile();
+            WarpTile tile = zero_tile();
             for (int k = j + 1; k <= i; ++k) {
                 add_product<1>(tile, tiles.at(i, k), turned(StoredTile{column_tiles + k * TILE_AREA}));
             }
@@ -337,7 +337,7 @@ __device__ __forceinline__ void square_inverse(const PackedTiles<FactorTile>& ti
     for (int i = 0; i < n_tiles; ++i) {
         const StoredTile corner = {diagonal_tiles + i * TILE_AREA};
         for (int j = warp_of(); j <= i; j += WARPS) {
-            Tile tile = zero_tile();
+            WarpTile tile = zero_tile();
             if (j == i) {
                 add_product<1>(tile, turned(corner), turned(corner));
             } else {

@@ -3,8 +3,6 @@
 #pragma once
 #include "common.cuh"
 
-constexpr double EPS = 2.220446049250313e-16;
-
 // ---- pairs ----
 // W_ij s_ij, m_ij and l_i + l_j of one pair; 1 / sd = sqrt((l_i + l_j) / 2) and V = 2 / (l_i + l_j) follow from
 // root = 1 / sqrt(l_i + l_j), the only root and division of a pair.
@@ -135,7 +133,7 @@ struct QuantileSearch {
         } else {
             high = u;
         }
-        if (mass == level || high - low <= 4.0 * EPS * (fabs(low) + fabs(high))) {
+        if (mass == level || high - low <= 4.0 * EPSILON * (fabs(low) + fabs(high))) {
             return false;
         }
         double proposal = low;

@@ -66,8 +66,8 @@ struct Trapezoid {
 };
 
 // A warp's tile from memory and back
-__device__ __forceinline__ Tile load_tile(const StoredTile& from) {
-    Tile tile;
+__device__ __forceinline__ WarpTile load_tile(const StoredTile& from) {
+    WarpTile tile;
 #pragma unroll
     for (int e = 0; e < 8; e += 2) {
 #ifdef MF_HAVE_MMA
@@ -82,7 +82,7 @@ __device__ __forceinline__ Tile load_tile(const StoredTile& from) {
     return tile;
 }
 
-__device__ __forceinline__ void store_tile(const Tile& tile, const StoredTile& to) {
+__device__ __forceinline__ void store_tile(const WarpTile& tile, const StoredTile& to) {
 #pragma unroll
     for (int e = 0; e < 8; e += 2) {
 #ifdef MF_HAVE_MMA
@@ -94,7 +94,7 @@ __device__ __forceinline__ void store_tile(const Tile& tile, const StoredTile& t
     }
 }
 
-__device__ __forceinline__ void store_tile(const Tile& tile, const FactorTile& to) {
+__device__ __forceinline__ void store_tile(const WarpTile& tile, const FactorTile& to) {
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
         to(tile_row(e), tile_column(e)) = tile.entry[e];

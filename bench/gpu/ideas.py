@@ -46,11 +46,11 @@ def _filled(entry: str) -> str:
 INTERIOR_TILES: list[Text] = [
     (
         "likelihood.cuh",
-        _filled("tile(i[a] % TILE, j[c] % TILE) = -covariance_entry(p, i[a], j[c], k[a][c], shift);"),
+        _filled("tile(i[a] % TILE, j[c] % TILE) = -covariance_entry(p, i[a], j[c], k[a][c], jitter);"),
         "        if (place.row > place.column && (first + place.row + 1) * TILE <= p.n_points) {\n"
         + _filled("tile(row + a * (TILE / ROWS), column + c * (TILE / COLUMNS)) = -k[a][c];")
         + "        } else {\n"
-        + _filled("tile(i[a] % TILE, j[c] % TILE) = -covariance_entry(p, i[a], j[c], k[a][c], shift);")
+        + _filled("tile(i[a] % TILE, j[c] % TILE) = -covariance_entry(p, i[a], j[c], k[a][c], jitter);")
         + "        }\n",
     ),
 ]

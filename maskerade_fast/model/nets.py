@@ -48,14 +48,14 @@ def scrambled_net(dimension: int, count: int, bits: int, rng: np.random.Generato
     lower = np.tril(child.integers(2, size=(dimension, bits, bits), dtype=np.uint32))
     lower[:, places, places] = 1
     columns = _directions(dimension, bits)[:, : count.bit_length() - 1]
-    digits = columns[:, None, :] >> places[::-1, None] & np.uint32(1)  # (dimension, bits, levels), top digit first
+    digits = columns[:, None, :] >> places[::-1, None] & np.uint32(1)  # (dimension, bits, doublings), top digit first
     mixed = (lower.astype(np.float64) @ digits).astype(np.uint32) & np.uint32(1)  # sums of at most 32 ones
     directions = np.bitwise_or.reduce(mixed << places[::-1, None], axis=1)
     points = np.empty((count, dimension), dtype=np.uint32)
     points[0] = shift
-    for level in range(directions.shape[1]):  # Gray's code: the points so far in reverse, with one more bit
-        half = 1 << level
-        np.bitwise_xor(points[:half][::-1], directions[:, level], out=points[half : 2 * half])
+    for k in range(directions.shape[1]):  # Gray's code: the points so far in reverse, with one more bit
+        half = 1 << k
+        np.bitwise_xor(points[:half][::-1], directions[:, k], out=points[half : 2 * half])
     return np.asarray(points * 2.0**-bits)
 
 

@@ -29,7 +29,7 @@ class LogLikelihood:
     info : array of int32, shape (B,)
         0, or the first k (from 1) whose Cholesky pivot is at most N eps max diag(C), or not finite.
     jitter : array, shape (B,)
-        Shift added to the diagonal to repair a failed factorisation, units of y squared; 0 where there was
+        What was added to the diagonal to repair a failed factorisation, units of y squared; 0 where there was
         none.
     grad : GMMGradient or None
         In weights (J,), means (J, D), scales (J, D) and noise_variance, (B,) or (B, N) as the noise was
@@ -78,7 +78,7 @@ def log_likelihood(
     phase : {"joint", "per_axis"}
         As in `gram`.
     jitter : float
-        Largest diagonal shift allowed, as a fraction of mean diag(C_b). Where a factorisation fails, and only
+        Most that may be added to the diagonal, as a fraction of mean diag(C_b). Where a factorisation fails, and only
         there, 1e-4, 1e-2 and 1 times it are tried; the default tries none.
     grad : bool
         The gradient takes two to three times as long as the value.
@@ -126,13 +126,13 @@ def log_likelihood(
     grid = on_grid(X, y, noise, structure, basis)
     if grid is not None:
         X, y, basis = grid
-        value, info, shift, parts = xb.toeplitz_log_likelihood(
+        value, info, added, parts = xb.toeplitz_log_likelihood(
             g.offsets, g.weights, g.means, g.scales, X, y, noise,
             basis=basis, jitter=float(jitter), grad=bool(grad), max_bytes=limit,
         )  # fmt: skip
         gradient = None if parts is None else GMMGradient(parts[0], parts[1], parts[2], parts[3][:, 0])
-        return built(LogLikelihood, value, info, shift, gradient)
-    value, info, shift, parts = xb.log_likelihood(
+        return built(LogLikelihood, value, info, added, gradient)
+    value, info, added, parts = xb.log_likelihood(
         g.offsets,
         g.weights,
         g.means,
@@ -147,10 +147,10 @@ def log_likelihood(
         max_bytes=limit,
     )
     if parts is None:
-        return built(LogLikelihood, value, info, shift)
+        return built(LogLikelihood, value, info, added)
     per_point = is_by_point(noise_variance)
     d_noise = parts[3] if per_point else parts[3][:, 0]
-    return built(LogLikelihood, value, info, shift, GMMGradient(parts[0], parts[1], parts[2], d_noise))
+    return built(LogLikelihood, value, info, added, GMMGradient(parts[0], parts[1], parts[2], d_noise))
 
 
 def checked_problem(

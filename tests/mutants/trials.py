@@ -38,7 +38,7 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
         "joint": ("gpu_prediction", "mixture_prediction"),
         "likelihood": ("gpu_regimes", "gpu_likelihood"),
         "products": ("gpu_regimes", "gpu_gp"),
-        "pulls": ("gpu_distances",),
+        "partial_gradients": ("gpu_distances",),
         "schur": ("toeplitz",),
         "tiles": ("gpu_regimes", "gpu_likelihood"),
     },

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ..._memory import workers_that_fit
 from ._likelihood_loops import LikelihoodResults
 from ._parallel import parallel_for
 
-Array = NDArray[Any]
 Space = TypeVar("Space")
 
 _PIECES = (
@@ -64,7 +63,7 @@ class Likelihoods:
     def __init__(self, n_mixtures: int, weights: Array, means: Array, n_noise: int, grad: bool) -> None:
         self.value = np.empty(n_mixtures)
         self.info = np.zeros(n_mixtures, dtype=np.int32)
-        self.shift = np.zeros(n_mixtures)
+        self.jitter = np.zeros(n_mixtures)
         self.grad = grad
         shapes = (weights.shape, means.shape, means.shape, (n_mixtures, n_noise))
         self.gradients = [np.zeros(shape if grad else (0,) * len(shape)) for shape in shapes]
@@ -72,12 +71,12 @@ class Likelihoods:
     @property
     def arrays(self) -> LikelihoodResults:
         """As the compiled loops take them."""
-        return LikelihoodResults(self.value, self.info, self.shift, *self.gradients)
+        return LikelihoodResults(self.value, self.info, self.jitter, *self.gradients)
 
     def of_type(self, dtype: Any) -> tuple[Array, Array, Array, list[Array] | None]:
         """What the operation returns."""
-        value, shift, *gradients = (a.astype(dtype, copy=False) for a in (self.value, self.shift, *self.gradients))
-        return value, self.info, shift, gradients if self.grad else None
+        value, jitter, *gradients = (a.astype(dtype, copy=False) for a in (self.value, self.jitter, *self.gradients))
+        return value, self.info, jitter, gradients if self.grad else None
 
 
 class Predictions:

@@ -75,16 +75,16 @@ def _energy_vjp(
     atoms: Array, widths: Array, first: int, last: int, points: Array, weights: Array, begin: int, end: int,
     n_reflect: int, pull: Array, r2: Array, share: Array, sign: Array, g_weights: Array, g_points: Array,
 ) -> None:  # fmt: skip
-    """Add sum_l pull_l w_l d||p_i - p_l|| over levels to components [begin, end); `r2` comes and goes as 0.
+    """Add sum_l pull_l w_l d||p_i - p_l|| over ranks to components [begin, end); `r2` comes and goes as 0.
 
     Coordinates go in blocks of 4; the last two, if they are left over, with the root. Where atoms meet, 0/0 = 0.
     `sign` is -1 for the coordinates that are mirrored: those of p_i are, in place of all p_l.
     """
     n = points.shape[1]
     signs = 2 if n_reflect > 0 else 1
-    for level in range(first, last):
-        width = unsigned(widths[level])
-        q = unsigned(level * (1 + n) * WINDOW)
+    for rank in range(first, last):
+        width = unsigned(widths[rank])
+        q = unsigned(rank * (1 + n) * WINDOW)
         q0, q1 = q + unsigned((n - 1) * WINDOW), q + unsigned(n * WINDOW)
         for i in range(begin, end):
             for k in range(signs):
@@ -142,13 +142,13 @@ def _gaussian_vjp(
     n_reflect: int, bandwidth: float, pull: Array, product: Array, exponent: Array, inverse: Array,
     g_weights: Array, g_points: Array,
 ) -> None:  # fmt: skip
-    """Add -2 sum_l pull_l w_l d<N(p_i), N(p_l)> over levels to components [begin, end)."""
+    """Add -2 sum_l pull_l w_l d<N(p_i), N(p_l)> over ranks to components [begin, end)."""
     n_dims = points.shape[1] // 2
     b2 = bandwidth * bandwidth
     signs = 2 if n_reflect > 0 else 1
-    for level in range(first, last):
-        width = unsigned(widths[level])
-        q = unsigned(level * (1 + 2 * n_dims) * WINDOW)
+    for rank in range(first, last):
+        width = unsigned(widths[rank])
+        q = unsigned(rank * (1 + 2 * n_dims) * WINDOW)
         for i in range(begin, end):
             for k in range(signs):
                 sign = 1.0 - 2.0 * k

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._addresses import by_address
 from ._arguments import GramEntries, Mixtures, Points, f1, f2, i8
 from ._jit import inlined, inner, loop
 from ._lapack import addresses
 from ._math import cos_sin_turns, exp_neg, fma, lanes
-
-Array = NDArray[Any]
 
 TILE = 256  # columns at a time: lags, sines and cosines of a tile stay in L1
 LANES = 16  # widths are rounded up to whole vectors: scalar remainders cost more than the extra columns

@@ -10,20 +10,17 @@ Blocks are fixed and their sums are added in order, so the bits depend neither o
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._addresses import by_address
 from ._arguments import MIXTURES, WORKSPACE, Mixtures, Workspace, f1, f2, f3, i1, i8
 from ._gram_loops import LANES, TILE, envelope_argument, load_tile
 from ._jit import inner
 from ._lapack import solve_rows
 from ._math import dot, exp_neg, fma, sum_of
-
-Array = NDArray[Any]
 
 BLOCK = 64  # columns of C^-1 at a time: narrower slows dtrsm, wider wastes memory
 

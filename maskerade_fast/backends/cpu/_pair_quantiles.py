@@ -9,9 +9,9 @@ import numpy as np
 
 from ..._checks import Array
 from ._jit import inner, loop
+from ._math import EPS
 from ._pair_sums import LANES, fill_table, new_table, table_moments, tail
 
-_EPS = 2.220446049250313e-16
 _CUBIC_ERROR = 1e-7  # in probability, at the middle of an interval before it is halved for the last time
 _PARTS = 16
 
@@ -61,7 +61,7 @@ def _solve(
             low = u
         else:
             high = u
-        if mass == level or high - low <= 4.0 * _EPS * (abs(low) + abs(high)):
+        if mass == level or high - low <= 4.0 * EPS * (abs(low) + abs(high)):
             break
         proposal = low
         if mass > 0.0 and slope > 0.0:
@@ -110,7 +110,7 @@ def _tabulate(first: float, last: float, total: float, table: Array, tails: Arra
     Where terms of both signs cancel the sums carry rounding errors that no halving removes: the error allowed is never
     below a bound of those, or intervals would be halved without end.
     """
-    rounding = 64.0 * _EPS * np.abs(table[0]).sum() / total
+    rounding = 64.0 * EPS * np.abs(table[0]).sum() / total
     allowed = max(_CUBIC_ERROR, rounding)
     nodes = [_node(first, total, table, tails, slopes)]
     pending = [

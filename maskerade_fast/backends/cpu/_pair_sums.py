@@ -18,10 +18,9 @@ import numpy as np
 
 from ..._checks import Array
 from ._jit import inlined, inner, loop
-from ._math import exp_neg, fma
+from ._math import EPS, exp_neg, fma
 
 LANES = 64
-_EPS = 2.220446049250313e-16
 
 
 @loop
@@ -147,7 +146,7 @@ def table_moments(table: Array) -> Any:
             term = weights[k + lane] * fma(gap, gap, sd * sd)
             first[lane] += term
             second[lane] += abs(term)
-    return total, mean, max(first.sum(), _EPS * second.sum()) / total
+    return total, mean, max(first.sum(), EPS * second.sum()) / total
 
 
 @inner

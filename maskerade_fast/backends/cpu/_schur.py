@@ -20,15 +20,12 @@ over tiles of places from the highest down, in place, once the few entries that 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._jit import inner
 from ._math import fma
-
-Array = NDArray[Any]
 
 STEPS = 32  # in one sweep: more would make the entries that run ahead count
 TILE = 1024  # places at a time: three times 8 KB stay in L1

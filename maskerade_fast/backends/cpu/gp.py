@@ -8,24 +8,20 @@ C is ill-conditioned.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._arguments import NewPoints, Problem, Workspace
 from ._batch import Predictions, Workers
 from ._covariance import factor_shared, share_matrices
 from ._gp_loops import POINTS, PredictionResults, prediction_entries, predictions
 from ._jit import repeated
 from ._likelihood_loops import BLOCKS_STAGE, FACTOR_STAGE, FINISH_STAGE, VALUE_STAGE
-from ._native import native, native_batch
+from ._loop_arrays import loop_array, loop_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
 from ._points import basis_by_function, least_values, noise_with_basis, points_by_axis
 
 __all__ = ["predict_gp"]
-
-Array = NDArray[Any]
 
 
 def predict_gp(
@@ -49,13 +45,13 @@ def predict_gp(
     n_mixtures, (n_points, n_dims), n_new = len(offsets) - 1, X.shape, len(X_new)
     dtype = np.result_type(weights, X, y, X_new)
     results = Predictions(n_mixtures, n_new, full)
-    shift = np.zeros(n_mixtures)
+    added = np.zeros(n_mixtures)
     if n_mixtures:
         origin = least_values(X)
         points, new = points_by_axis(X, origin), points_by_axis(X_new, origin)
-        mixtures = native_batch(offsets, weights, means, scales)
+        mixtures = loop_batch(offsets, weights, means, scales)
         functions, new_functions = basis_by_function(basis), basis_by_function(basis_new)
-        targets, noise = native(y), noise_with_basis(noise, functions)
+        targets, noise = loop_array(y), noise_with_basis(noise, functions)
         n_phases = n_dims if per_axis else 1
         problem = Problem(mixtures, points, targets, noise, functions, float(jitter), n_phases)
         test, entries = NewPoints(*new, new_functions), prediction_entries(full)
@@ -80,14 +76,14 @@ def predict_gp(
         fill = repeated(predictions)
 
         def run(w: Workspace, solved: Array, start: int, stop: int, stages: int, i: int, j: int) -> None:
-            fill(start, stop, stages, i, j, problem, test, full, largest_noise, w, solved, entries, outputs, shift)
+            fill(start, stop, stages, i, j, problem, test, full, largest_noise, w, solved, entries, outputs, added)
 
         def across(space: tuple[Workspace, Array], start: int, stop: int) -> None:
             run(*space, start, stop, FACTOR_STAGE | VALUE_STAGE | BLOCKS_STAGE | last, 0, n_blocks)
 
         def shared(b: int) -> None:
             w, solved = workers.spaces[0]
-            results.info[b], shift[b] = factor_shared(b, problem, w, entries.gram, threads)
+            results.info[b], added[b] = factor_shared(b, problem, w, entries.gram, threads)
             run(w, solved, b, b + 1, VALUE_STAGE, 0, 0)
 
             def blocks(i: int, j: int) -> None:

@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._arguments import Problem, Workspace
 from ._batch import Likelihoods, Workers
 from ._covariance import factor_shared, share_matrices
@@ -26,13 +26,11 @@ from ._likelihood_loops import (
     likelihood_entries,
     likelihoods,
 )
-from ._native import native, native_batch
+from ._loop_arrays import loop_array, loop_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
 from ._points import basis_by_function, least_values, noise_with_basis, points_by_axis
 
 __all__ = ["log_likelihood"]
-
-Array = NDArray[Any]
 
 
 def log_likelihood(
@@ -57,9 +55,9 @@ def log_likelihood(
     if n_mixtures == 0:
         return results.of_type(dtype)
     points = points_by_axis(X, least_values(X))
-    mixtures = native_batch(offsets, weights, means, scales)
+    mixtures = loop_batch(offsets, weights, means, scales)
     functions = basis_by_function(basis)
-    targets, noise = native(y), noise_with_basis(noise, functions)
+    targets, noise = loop_array(y), noise_with_basis(noise, functions)
     n_phases = n_dims if per_axis else 1
     problem = Problem(mixtures, points, targets, noise, functions, float(jitter), n_phases)
     entries = likelihood_entries(grad)
@@ -85,7 +83,7 @@ def log_likelihood(
 
     def shared(b: int) -> None:
         space = workers.spaces[0]
-        results.info[b], results.shift[b] = factor_shared(b, problem, space[0], entries.gram, threads)
+        results.info[b], results.jitter[b] = factor_shared(b, problem, space[0], entries.gram, threads)
         run(space, b, b + 1, stages & (VALUE_STAGE | ALPHA_STAGE), 0, 0)
         if grad:
             parallel_for(lambda i, j: run(space, b, b + 1, BLOCKS_STAGE, i, j), n_blocks, 1, threads=threads)

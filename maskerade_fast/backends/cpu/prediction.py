@@ -15,7 +15,7 @@ from scipy.special import ndtri
 
 from ..._checks import Array
 from ._joint_pairs import fill_joint_log_densities, fill_joint_rows
-from ._native import native
+from ._loop_arrays import loop_array
 from ._pair_quantiles import fill_draws, fill_quantiles
 from ._pair_sums import LANES, fill_cdf, fill_log_density, fill_moments
 from ._parallel import parallel_for, single_threaded_blas
@@ -40,7 +40,7 @@ def pair_moments(pair_weights: Array, means: Array, variances: Array) -> tuple[A
 def pair_cdf(pair_weights: Array, means: Array, variances: Array, y: Array) -> Array:
     """Sum the tails of each point's table of pairs."""
     packed, anchor, means, variances = _prepared(pair_weights, means, variances)
-    y = native(y)
+    y = loop_array(y)
     out = np.empty_like(y)
 
     def run(start: int, stop: int) -> None:
@@ -53,7 +53,7 @@ def pair_cdf(pair_weights: Array, means: Array, variances: Array, y: Array) -> A
 def pair_quantiles(pair_weights: Array, means: Array, variances: Array, levels: Array) -> Array:
     """Search from the Gaussian quantiles with the same moments."""
     packed, anchor, means, variances = _prepared(pair_weights, means, variances)
-    levels = native(levels)
+    levels = loop_array(levels)
     scores = ndtri(levels)  # quantiles of a Gaussian with the same moments: where the search starts
     out = np.empty_like(levels)
 
@@ -67,7 +67,7 @@ def pair_quantiles(pair_weights: Array, means: Array, variances: Array, levels: 
 def pair_draws(pair_weights: Array, means: Array, variances: Array, levels: Array) -> Array:
     """Tabulate the CDF of each point on its thread."""
     packed, anchor, means, variances = _prepared(pair_weights, means, variances)
-    levels = native(levels)
+    levels = loop_array(levels)
     out = np.empty_like(levels)
 
     def run(start: int, stop: int) -> None:
@@ -79,7 +79,7 @@ def pair_draws(pair_weights: Array, means: Array, variances: Array, levels: Arra
 
 def pair_log_density(factor: Array, means: Array, variances: Array, y: Array) -> Array:
     """Share points among threads; observations without weight are left out."""
-    factor, means, variances, y = native(factor), native(means), native(variances), native(y)
+    factor, means, variances, y = loop_array(factor), loop_array(means), loop_array(variances), loop_array(y)
     norms = np.sqrt(np.sum(factor * factor, axis=1))
     rows = np.flatnonzero(norms)  # an observation without weight must not set the scale
     directions, log_norms = factor[rows] / norms[rows, None], np.log(norms[rows])
@@ -98,7 +98,7 @@ def joint_pair_moments(
 ) -> tuple[float, Array, Array, int]:
     """Share rows of pairs among threads, with O(n^2) memory each."""
     h, n = means.shape
-    pair_weights, means, covariances, y = (native(a) for a in (pair_weights, means, covariances, y))
+    pair_weights, means, covariances, y = (loop_array(a) for a in (pair_weights, means, covariances, y))
     log_dets, log_densities, totals, sums = np.zeros(h), np.zeros(h), np.zeros(h), np.zeros((h, n))
 
     def densities(start: int, stop: int) -> None:
@@ -122,7 +122,7 @@ def _prepared(pair_weights: Array, means: Array, variances: Array) -> tuple[Arra
     rows, columns = np.tril_indices(h)
     packed = np.zeros(-(-len(rows) // LANES) * LANES)
     packed[: len(rows)] = np.where(rows == columns, 1.0, 2.0) * pair_weights[rows, columns]
-    return packed, int(np.argmax(np.diagonal(pair_weights))), native(means), native(variances)
+    return packed, int(np.argmax(np.diagonal(pair_weights))), loop_array(means), loop_array(variances)
 
 
 def _over_points(run: Callable[[int, int], Any], n_points: int, work_per_point: int) -> None:

@@ -11,26 +11,22 @@ squares (`_trend`): C itself never has the term V V', which is not Toeplitz.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from .._lags import lags_of
 from ._arguments import NewPoints, Points
 from ._batch import Likelihoods, Predictions, Workers
 from ._gp_loops import POINTS, PredictionResults, covariance_address
 from ._gram_loops import gram_entries
 from ._jit import repeated
-from ._native import native, native_batch
+from ._loop_arrays import loop_array, loop_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
 from ._points import basis_by_function, points_by_axis
 from ._toeplitz_loops import PANEL, Grid, fill_likelihoods, fill_prediction_blocks, finish_prediction
 from ._trend import targets_and_basis
 
 __all__ = ["toeplitz_log_likelihood", "toeplitz_predict_gp"]
-
-Array = NDArray[Any]
 
 
 def toeplitz_log_likelihood(
@@ -54,9 +50,9 @@ def toeplitz_log_likelihood(
     if n_mixtures:
         lags = lags_of(X[[0, -1], 0], n_points)
         functions = basis_by_function(basis)
-        targets, start_at = targets_and_basis(native(y), functions)
-        grid = Grid(lags, targets, start_at, mean_square(functions), native(noise), float(jitter))
-        mixtures, entries = native_batch(offsets, weights, means, scales), gram_entries()
+        targets, start_at = targets_and_basis(loop_array(y), functions)
+        grid = Grid(lags, targets, start_at, mean_square(functions), loop_array(noise), float(jitter))
+        mixtures, entries = loop_batch(offsets, weights, means, scales), gram_entries()
         n_max, q = int(np.diff(offsets).max()), len(functions)
         # kernel, generators, targets, tables; q in front, sums, their scratch; the whitened rows of a trend
         rows = 4 + q + 2 * n_max + (5 + 2 * q if grad else 0) + (1 + q if q else 0)
@@ -102,10 +98,10 @@ def toeplitz_predict_gp(
         # the data by the lags, not by X: what X is off the grid would not be in their covariance
         points = Points(lags[:1], lags[:1], lags[1:])
         _, high, low = points_by_axis(X_new, X[0])
-        batch = native_batch(offsets, weights, means, scales)
+        batch = loop_batch(offsets, weights, means, scales)
         functions, new_functions = basis_by_function(basis), basis_by_function(basis_new)
-        targets, start_at = targets_and_basis(native(y), functions)
-        grid = Grid(lags, targets, start_at, mean_square(functions), native(noise), float(jitter))
+        targets, start_at = targets_and_basis(loop_array(y), functions)
+        grid = Grid(lags, targets, start_at, mean_square(functions), loop_array(noise), float(jitter))
         test, entries = NewPoints(high, high, low, new_functions), gram_entries()
         outputs = PredictionResults(results.mean, results.variance, results.covariance, results.info)
         sides = 1 + len(functions)

@@ -17,6 +17,7 @@ BLOCK = 256  # threads, as in kernels/gram.cu and kernels/cholesky.cu
 FAST_MMA = (80, 90, 100)  # compute capabilities whose float64 tensor instructions are no emulation
 PLANNED_SHARE = 0.9  # of the free memory, whatever the caller's bound: arrays too small to count need some, too
 _GRID = 2**30  # most blocks of a grid-stride launch
+FEW = 2**16  # of one whose threads have an entry each: more of them cost more than they spread
 
 
 class Mixtures(NamedTuple):
@@ -43,7 +44,14 @@ class Mixtures(NamedTuple):
 def mixtures_of(offsets: Array, weights: Array, means: Array, scales: Array, per_axis: bool) -> Mixtures:
     """The arrays of a GMMBatch as the kernels read them."""
     edges = np.asarray(to_host(offsets), dtype=np.int64)
-    return Mixtures(native(offsets, np.int64), edges, native(weights), native(means), native(scales), per_axis)
+    return Mixtures(
+        kernel_array(offsets, np.int64),
+        edges,
+        kernel_array(weights),
+        kernel_array(means),
+        kernel_array(scales),
+        per_axis,
+    )
 
 
 def with_basis(mixtures: Mixtures, noise: Array, basis: Array | None) -> tuple[Mixtures, Array]:
@@ -55,7 +63,7 @@ def with_basis(mixtures: Mixtures, noise: Array, basis: Array | None) -> tuple[M
     """
     if basis is None or not basis.shape[1]:
         return mixtures, noise
-    basis = native(basis)
+    basis = kernel_array(basis)
     n_mixtures, (n_points, n_functions) = len(mixtures.edges) - 1, basis.shape
     pairs = -(-n_functions // 2)
     functions: Array = cupy.zeros((2 * pairs, n_points))
@@ -70,8 +78,8 @@ def with_basis(mixtures: Mixtures, noise: Array, basis: Array | None) -> tuple[M
 
     weights, means, scales = widened(mixtures.weights, 1.0), widened(mixtures.means, 0.0), widened(mixtures.scales, 0.0)
     table = functions.reshape(pairs, 2, n_points)
-    noise = native(noise + (basis * basis).sum(axis=1)[None, :])
-    offsets = native(edges, np.int64)
+    noise = kernel_array(noise + (basis * basis).sum(axis=1)[None, :])
+    offsets = kernel_array(edges, np.int64)
     return Mixtures(offsets, edges, weights, means, scales, mixtures.per_axis, table), noise
 
 
@@ -90,7 +98,7 @@ def without_basis(mixtures: Mixtures, gradients: list[Array], noise_columns: int
     return [*(gradient[own] for gradient in gradients[:3]), noise]
 
 
-def native(array: Any, dtype: Any = np.float64) -> Array:
+def kernel_array(array: Any, dtype: Any = np.float64) -> Array:
     """`array` on the current device, C-contiguous, in the type the kernels are compiled for."""
     out: Array = cupy.ascontiguousarray(cupy.asarray(array, dtype=dtype))
     return out
@@ -103,7 +111,7 @@ def tile_defines() -> dict[str, int]:
 
 def points_by_axis(X: Array) -> Array:
     """Points (N, D) as (D, N)."""
-    out: Array = cupy.ascontiguousarray(native(X).T)
+    out: Array = cupy.ascontiguousarray(kernel_array(X).T)
     return out
 
 
@@ -132,13 +140,13 @@ def phase_tables(mixtures: Mixtures, points: Array, origin: Array, start: int, s
     return tables
 
 
-def diagonal_levels(mixtures: Mixtures, noise: Array) -> Array:
+def diagonal_stats(mixtures: Mixtures, noise: Array) -> Array:
     """k(0), and mean and largest entry of k(0) + noise: (B, 3)."""
     n_mixtures = len(mixtures.edges) - 1
-    levels: Array = cupy.empty((n_mixtures, 3))
-    args = (mixtures.weights, mixtures.offsets, noise, levels, np.int64(len(noise)), np.int32(noise.shape[1]))
-    mixtures.kernel("gram", "diagonal_levels_f64")((n_mixtures,), (32,), args)
-    return levels
+    stats: Array = cupy.empty((n_mixtures, 3))
+    args = (mixtures.weights, mixtures.offsets, noise, stats, np.int64(len(noise)), np.int32(noise.shape[1]))
+    mixtures.kernel("gram", "diagonal_stats_f64")((n_mixtures,), (32,), args)
+    return stats
 
 
 def bound_of(max_bytes: int | None) -> tuple[int, str]:
@@ -163,9 +171,9 @@ def bound_of(max_bytes: int | None) -> tuple[int, str]:
     return bound, f"{bound}, nine tenths of {where}; {cure}"
 
 
-def grid_for(items: int, per_block: int) -> int:
-    """Blocks of a grid-stride launch over `items`."""
-    return min(-(-items // per_block), _GRID)
+def grid_for(items: int, per_block: int, most: int = _GRID) -> int:
+    """Blocks of a grid-stride launch over `items`, at most `most`."""
+    return min(-(-items // per_block), most)
 
 
 def chunks(edges: Any, each: int, per_component: int, bound: int) -> Iterator[tuple[int, int]]:

@@ -16,7 +16,7 @@ import numpy as np
 from ..._checks import Array
 from ._blocked import padded
 from ._loader import device_of, load
-from ._mixtures import Mixtures, bound_of, mixtures_of, native
+from ._mixtures import Mixtures, bound_of, kernel_array, mixtures_of
 from .cholesky import cholesky
 from .gram import gram
 
@@ -35,8 +35,8 @@ class Chunk(NamedTuple):
 
     mixtures: Mixtures
     factors: Array
-    levels: Array
-    """Largest noise and trend plus diagonal shift of each, (B,)."""
+    largest_noise: Array
+    """Largest noise and trend plus jitter of each, (B,)."""
 
 
 def predict_gp(
@@ -60,8 +60,8 @@ def predict_gp(
     with device_of(weights, means, scales, X, y, noise, X_new):
         dtype = np.result_type(*(a.dtype for a in (weights, X, y, X_new)))
         mixtures = mixtures_of(offsets, weights, means, scales, per_axis)
-        X, y, noise, X_new = (native(a) for a in (X, y, noise, X_new))
-        V, V_new = (native(a) if a is not None else None for a in (basis, basis_new))
+        X, y, noise, X_new = (kernel_array(a) for a in (X, y, noise, X_new))
+        V, V_new = (kernel_array(a) if a is not None else None for a in (basis, basis_new))
 
         def factored(start: int, stop: int) -> tuple[Chunk, Array]:
             return _factored(mixtures, X, noise, V, start, stop, jitter)
@@ -114,8 +114,8 @@ def _factored(
     if basis is not None:
         matrices += _outer(basis, basis)
         rows = rows + (basis * basis).sum(axis=1)
-    factors, info, shift = cholesky(matrices, jitter)
-    return Chunk(part, factors, cupy.ascontiguousarray(rows.max(axis=1) + shift)), info
+    factors, info, added = cholesky(matrices, jitter)
+    return Chunk(part, factors, cupy.ascontiguousarray(rows.max(axis=1) + added)), info
 
 
 def _predict(
@@ -156,7 +156,7 @@ def _predict(
         squares = size * (side * (side + 1) // 2)
         args = (cross, covariance, np.int64(n_points), np.int64(n_new))
         load("gp", "gp_covariance_f64")((squares,), (_BLOCK,), args)
-    args = (chunk.factors, *components, chunk.levels, cross, variance, *sizes)  # last: it overwrites V
+    args = (chunk.factors, *components, chunk.largest_noise, cross, variance, *sizes)  # last: it overwrites V
     load("gp", "gp_clip_f64")((size * -(-n_new // _TILE),), (_BLOCK,), args)
     if covariance is not None:
         diagonal = cupy.arange(n_new)

@@ -22,10 +22,10 @@ from ._loader import device_limits, device_of
 from ._mixtures import (
     BLOCK,
     Mixtures,
-    diagonal_levels,
+    diagonal_stats,
+    kernel_array,
     least_values,
     mixtures_of,
-    native,
     phase_tables,
     planned_chunks,
     points_by_axis,
@@ -72,7 +72,7 @@ class Problem(NamedTuple):
     n_points: int
     y: Array
     noise: Array
-    levels: Array
+    diagonal_stats: Array
     jitter: float
     grad: bool
 
@@ -84,7 +84,7 @@ class Problem(NamedTuple):
     def inputs(self, start: int, stop: int) -> tuple[Array, ...]:
         m = self.mixtures
         tables = phase_tables(m, self.points, least_values(self.points), start, stop)
-        return (m.weights, m.scales, m.offsets, self.points, tables, self.y, self.levels, self.noise)
+        return (m.weights, m.scales, m.offsets, self.points, tables, self.y, self.diagonal_stats, self.noise)
 
     def sizes(self, start: int) -> tuple[Any, ...]:
         rows, columns = self.noise.shape
@@ -97,7 +97,7 @@ class Results(NamedTuple):
 
     value: Array
     info: Array
-    shift: Array
+    jitter: Array
     gradients: list[Array]
 
 
@@ -123,7 +123,7 @@ def log_likelihood(
         dtype = np.result_type(weights.dtype, X.dtype, y.dtype)
         noise_columns = noise.shape[1]
         plain = mixtures_of(offsets, weights, means, scales, per_axis)
-        mixtures, noise = with_basis(plain, native(noise), basis)
+        mixtures, noise = with_basis(plain, kernel_array(noise), basis)
         parts = (mixtures.weights, mixtures.means, mixtures.scales)
         shapes = [*(part.shape for part in parts), (n_mixtures, noise.shape[1])]
         results = Results(
@@ -133,18 +133,18 @@ def log_likelihood(
             [cupy.zeros(shape if grad else (1,)) for shape in shapes],
         )
         if n_mixtures:
-            levels = diagonal_levels(plain, noise)
+            stats = diagonal_stats(plain, noise)
             points = points_by_axis(X)
             if n_points % TILE:
                 points = cupy.pad(points, ((0, 0), (0, -n_points % TILE)), mode="edge")
-            problem = Problem(mixtures, points, n_points, native(y), noise, levels, float(jitter), grad)
+            problem = Problem(mixtures, points, n_points, kernel_array(y), noise, stats, float(jitter), grad)
             each, run = way_of(n_points, limits, grad)
             per_component = 16 * mixtures.n_phases * points.shape[1]
             what = f"working memory for one matrix of {n_points} points"
             for start, stop in planned_chunks(mixtures.edges, each, per_component, max_bytes, what):
                 run(problem, limits, start, stop, results)
         gradients = without_basis(mixtures, results.gradients, noise_columns) if grad else []
-        cast = [a.astype(dtype, copy=False) for a in (results.value, results.shift, *gradients)]
+        cast = [a.astype(dtype, copy=False) for a in (results.value, results.jitter, *gradients)]
         return cast[0], results.info, cast[1], cast[2:] if grad else None
 
 
@@ -206,7 +206,7 @@ def small_block(n_points: int, grad: bool, threads: int) -> int:
 
 def run_small(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
     """Mixtures ``start : stop``, each in the shared memory of one block."""
-    outputs = (results.value, results.info, results.shift, *results.gradients)
+    outputs = (results.value, results.info, results.jitter, *results.gradients)
     defines = problem.defines
     block = small_block(problem.n_points, problem.grad, threads_of(defines))
     problem.mixtures.kernel("likelihood", "likelihood_shared_f64", MF_BLOCK=block, **defines)(
@@ -222,7 +222,7 @@ def run_panels(problem: Problem, limits: Regimes, start: int, stop: int, results
     n_lower = lower_tiles(problem.n_points)
     tiles = min(limits.tiles, n_lower)
     factors = cupy.empty((stop - start, n_lower, TILE, TILE))
-    outputs = (results.value, results.info, results.shift, *results.gradients)
+    outputs = (results.value, results.info, results.jitter, *results.gradients)
     sizes = (*problem.sizes(start), np.int32(tiles))
     defines = problem.defines
     block = threads_of(defines)
@@ -245,7 +245,7 @@ def run_blocked(problem: Problem, limits: Regimes, start: int, stop: int, result
             failed += [(b, b + 1) for b in (first + np.flatnonzero(codes)).tolist()]
         waiting = failed
     for first, last in waiting:
-        results.shift[first:last] = 0.0
+        results.jitter[first:last] = 0.0
         edges = problem.mixtures.edges
         for out in results.gradients[:3] if problem.grad else []:
             out[edges[first] : edges[last]] = cupy.nan
@@ -258,22 +258,22 @@ def _blocked_attempt(
 ) -> Any:
     """Values, codes and gradients of the mixtures that have a factor; returns the codes on the host."""
     n_points, count = problem.n_points, stop - start
-    levels = problem.levels[start:stop]
-    shift = _blocked.shifts_of(attempt, problem.jitter, levels[:, 1])
+    stats = problem.diagonal_stats[start:stop]
+    added = _blocked.jitters_of(attempt, problem.jitter, stats[:, 1])
     n = _blocked.padded(n_points)
     matrices: Array = cupy.empty((count, n + 1, n))
     side = -(-n // SQUARE)
     problem.mixtures.kernel("likelihood", "covariance_f64", **problem.defines)(
         (count * (side * (side + 1) // 2),),
         (BLOCK,),
-        (*inputs, shift, matrices, *problem.sizes(start), np.int32(n)),
+        (*inputs, added, matrices, *problem.sizes(start), np.int32(n)),
     )
-    bounds = n_points * _blocked.EPS * (levels[:, 2] + shift)
+    bounds = n_points * _blocked.EPS * (stats[:, 2] + added)
     factors = _blocked.factor(matrices, bounds, width)
     value = -_blocked.half_values(factors, n_points) - 0.5 * n_points * math.log(2.0 * math.pi)
     results.value[start:stop] = cupy.where(factors.info == 0, value, -cupy.inf)
     results.info[start:stop] = factors.info
-    results.shift[start:stop] = shift
+    results.jitter[start:stop] = added
     codes = to_host(factors.info)
     good = np.flatnonzero(codes == 0).tolist() if problem.grad else []
     if good:

@@ -20,10 +20,10 @@ from ._mixtures import (
     BLOCK,
     Mixtures,
     bound_of,
-    diagonal_levels,
+    diagonal_stats,
     grid_for,
+    kernel_array,
     mixtures_of,
-    native,
     phase_tables,
     planned_chunks,
 )
@@ -72,7 +72,7 @@ def toeplitz_log_likelihood(
                     _trend(problem, white, solved, start, stop, results)
                 if solved is not None:
                     _gradients(problem, tables, solved, start, stop, results, gradients)
-        cast = [a.astype(dtype, copy=False) for a in (results.value, results.shift, *gradients)]
+        cast = [a.astype(dtype, copy=False) for a in (results.value, results.jitter, *gradients)]
         return cast[0], results.info, cast[1], cast[2:] if grad else None
 
 
@@ -82,7 +82,7 @@ class _Results:
     def __init__(self, n_mixtures: int) -> None:
         self.value: Array = cupy.empty(n_mixtures)
         self.info: Array = cupy.zeros(n_mixtures, dtype=np.int32)
-        self.shift: Array = cupy.zeros(n_mixtures)
+        self.jitter: Array = cupy.zeros(n_mixtures)
         self.pivots: Array = cupy.empty(n_mixtures)
 
 
@@ -92,7 +92,7 @@ class _Problem(NamedTuple):
     mixtures: Mixtures
     lags: Array
     """As `lags_of`, (2, N)."""
-    levels: Array
+    diagonal_stats: Array
     """k(0), the mean diagonal with the trend, and the largest without, (B, 3)."""
     targets: Array
     """Targets less a first guess of the trend, and its functions: (1 + q, N)."""
@@ -113,14 +113,14 @@ class _Solved(NamedTuple):
 
 
 def _problem(mixtures: Mixtures, X: Array, y: Array, noise: Array, basis: Array | None, jitter: float) -> _Problem:
-    levels = diagonal_levels(mixtures, native(noise))
-    lags = native(lags_of(to_host(X[:: max(len(X) - 1, 1), 0]), len(X)))
-    y, q = native(y), 0 if basis is None else int(basis.shape[1])
+    stats = diagonal_stats(mixtures, kernel_array(noise))
+    lags = kernel_array(lags_of(to_host(X[:: max(len(X) - 1, 1), 0]), len(X)))
+    y, q = kernel_array(y), 0 if basis is None else int(basis.shape[1])
     start_at: Array = cupy.zeros(q)
     if basis is None or not q:
-        return _Problem(mixtures, lags, levels, y[None], start_at, jitter)
-    functions = native(native(basis).T)
-    levels[:, 1] += (functions * functions).sum(axis=0).mean()
+        return _Problem(mixtures, lags, stats, y[None], start_at, jitter)
+    functions = kernel_array(kernel_array(basis).T)
+    stats[:, 1] += (functions * functions).sum(axis=0).mean()
     targets: Array = cupy.concatenate([y[None], functions])
     # A first guess, by least squares without regard to C: else likelihoods would be small differences where the trend
     # is most of the targets
@@ -132,7 +132,7 @@ def _problem(mixtures: Mixtures, X: Array, y: Array, noise: Array, basis: Array 
     start_at = below[0, 0].copy()
     for k in range(q):
         targets[0] += start_at[k] * functions[k]
-    return _Problem(mixtures, lags, levels, targets, start_at, jitter)
+    return _Problem(mixtures, lags, stats, targets, start_at, jitter)
 
 
 def _vectors(sides: int, each: int, whole: bool) -> int:
@@ -170,11 +170,19 @@ def _schur(
     scratch: Array = cupy.empty((count, _vectors(sides, each, whole), n))
     nothing: Array = cupy.empty(1)
     solved = _Solved(cupy.empty((count, n)), cupy.empty((count, sides, n))) if whole else _Solved(nothing, nothing)
-    outputs = (results.value, results.info, results.shift, results.pivots)
+    outputs = (results.value, results.info, results.jitter, results.pivots)
     within = (1, sides) if by_point else (n, 1)  # from one side to the next, from one entry to the next
     steps = (sides * n if len(targets) > 1 else 0, *within, sides * n, *within)
     sizes = (np.float64(problem.jitter), *(np.int64(value) for value in (start, sides, *steps)), np.int32(n))
-    arrays = (mixtures.weights, mixtures.scales, mixtures.offsets, problem.lags, tables, targets, problem.levels)
+    arrays = (
+        mixtures.weights,
+        mixtures.scales,
+        mixtures.offsets,
+        problem.lags,
+        tables,
+        targets,
+        problem.diagonal_stats,
+    )
     kernel = load("schur", "toeplitz_schur_f64", MF_WHOLE=int(whole), MF_SIDES=each)
     kept = nothing if white is None else white
     kernel((count * -(-sides // each),), (BLOCK,), (*arrays, scratch, *outputs, kept, *solved, *sizes))
@@ -239,9 +247,11 @@ def toeplitz_predict_gp(
         if n_mixtures:
             mixtures = mixtures_of(offsets, weights, means, scales, False)
             problem = _problem(mixtures, X, y, noise, basis, jitter)
-            X_new = native(native(X_new) - native(X)[:1])  # from the first point on, as the lags are
+            X_new = kernel_array(kernel_array(X_new) - kernel_array(X)[:1])  # from the first point on, as the lags are
             V_new = (
-                native(native(basis_new).T) if basis_new is not None and problem.rows > 1 else cupy.zeros((1, n_new))
+                kernel_array(kernel_array(basis_new).T)
+                if basis_new is not None and problem.rows > 1
+                else cupy.zeros((1, n_new))
             )
             height, width = _shape_of_chunks(mixtures, n_points, n_new, problem.rows, full, max_bytes)
             for start in range(0, n_mixtures, height):
@@ -253,7 +263,7 @@ def toeplitz_predict_gp(
                     points = slice(first, min(first + width, n_new))
                     own = covariance[start:stop] if covariance is not None else None
                     _predict(
-                        problem, X_new[points], native(V_new[:, points]), white, below, start, stop, results,
+                        problem, X_new[points], kernel_array(V_new[:, points]), white, below, start, stop, results,
                         mean[start:stop, points], variance[start:stop, points], own,
                     )  # fmt: skip
         info = results.info
@@ -304,19 +314,29 @@ def _predict(
     part = _part(problem.mixtures, start, stop)
     nothing: Array = cupy.zeros((1, 1))
     # by the lags, not by X: what X is off the grid would not be in the covariance of the data
-    cross = gram(*part, native(problem.lags[:1].T), X_new, nothing, per_axis=False)
+    cross = gram(*part, kernel_array(problem.lags[:1].T), X_new, nothing, per_axis=False)
     solved: Array = cupy.empty((count, n, n_new))
-    again = _Results(len(results.info))  # the same as those of the data: info and shift depend on the matrix alone
+    again = _Results(len(results.info))  # the same as those of the data: info and jitter depend on the matrix alone
     _schur(problem, cross, solved, False, start, stop, again, by_point=True)
     means: Array = cupy.empty((count, n_new))
     variances: Array = cupy.empty((count, n_new))
     left: Array = cupy.empty((count, max(n_functions, 1), n_new))
     sizes = (np.int64(start), np.int64(count), np.int64(n_new), np.int32(n), np.int32(n_functions))
     shape = ((grid_for(count * n_new, BLOCK),), (BLOCK,))
-    arrays: tuple[Any, ...] = (solved, white, below, basis_new, problem.levels, results.info, means, variances, left)
+    arrays: tuple[Any, ...] = (
+        solved,
+        white,
+        below,
+        basis_new,
+        problem.diagonal_stats,
+        results.info,
+        means,
+        variances,
+        left,
+    )
     load("toeplitz", "toeplitz_predict_f64")(*shape, (*arrays, *sizes))
     totals = _totals(problem, cross, variances, start, again)
-    arrays = (totals, left, problem.levels, results.shift, variances)
+    arrays = (totals, left, problem.diagonal_stats, results.jitter, variances)
     load("toeplitz", "toeplitz_clip_f64")(*shape, (*arrays, *sizes))
     mean[...], variance[...] = means, variances
     if covariance is not None:
@@ -339,7 +359,7 @@ def _totals(problem: _Problem, cross: Array, variances: Array, start: int, resul
     below_zero = to_host(variances) < 0.0
     for b in np.flatnonzero(below_zero.any(axis=1)).tolist():
         columns = cupy.asarray(np.flatnonzero(below_zero[b]))
-        sides = native(cross[b].T[columns])[None]
+        sides = kernel_array(cross[b].T[columns])[None]
         _, solved = _schur(problem, sides, cupy.empty(sides.shape), True, start + b, start + b + 1, results)
         assert solved is not None
         found: Array = cupy.empty(len(columns))
