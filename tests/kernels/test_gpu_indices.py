@@ -345,7 +345,7 @@ def test_products(sparse: Sparse, emulated: Any, rng: np.random.Generator) -> No
 
 
 def test_gradients_of_distances(sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
-    """Sums of the last mixture's cotangents, the other batch's part of the gradients, and the last components' gradients."""
+    """Sums of the last mixture's cotangents, partial gradients, and the last components' gradients."""
     import cupy
 
     g = rng.normal(size=(2, 16))

@@ -37,6 +37,16 @@ class Mixtures(NamedTuple):
     def n_phases(self) -> int:
         return int(self.means.shape[1]) if self.per_axis else 1
 
+    @property
+    def components(self) -> tuple[Array, Array, Array]:
+        """Weights, scales and offsets, as the kernels take them: phases have the means' place."""
+        return self.weights, self.scales, self.offsets
+
+    def part(self, start: int, stop: int) -> tuple[Any, Array, Array, Array]:
+        """Offsets, weights, means and scales of the mixtures ``start : stop``."""
+        own = slice(int(self.edges[start]), int(self.edges[stop]))
+        return self.edges[start : stop + 1] - own.start, self.weights[own], self.means[own], self.scales[own]
+
     def kernel(self, source: str, entry: str, **defines: int) -> Any:
         return load(source, entry, MF_PER_AXIS=int(self.per_axis), **defines)
 
@@ -44,14 +54,8 @@ class Mixtures(NamedTuple):
 def mixtures_of(offsets: Array, weights: Array, means: Array, scales: Array, per_axis: bool) -> Mixtures:
     """The arrays of a GMMBatch as the kernels read them."""
     edges = np.asarray(to_host(offsets), dtype=np.int64)
-    return Mixtures(
-        kernel_array(offsets, np.int64),
-        edges,
-        kernel_array(weights),
-        kernel_array(means),
-        kernel_array(scales),
-        per_axis,
-    )
+    weights, means, scales = map(kernel_array, (weights, means, scales))
+    return Mixtures(kernel_array(offsets, np.int64), edges, weights, means, scales, per_axis)
 
 
 def with_basis(mixtures: Mixtures, noise: Array, basis: Array | None) -> tuple[Mixtures, Array]:

@@ -64,12 +64,8 @@ def _rectangular(mixtures: Mixtures, x: Array, y: Array, out: Array) -> None:
     for start, stop in chunks(mixtures.edges, 0, 16 * mixtures.n_phases * (n_rows + n_columns), TABLE_BYTES):
         tables = [phase_tables(mixtures, points, origin, start, stop) for points in (x, y)]
         sizes = (np.int64(start), np.int64(stop - start), np.int32(n_rows), np.int32(n_columns), np.int32(len(x)))
-        batch = (mixtures.weights, mixtures.scales, mixtures.offsets)
-        kernel(
-            (grid_for((stop - start) * tiles, WARPS),),
-            (32 * WARPS,),
-            (*batch, x, tables[0], y, tables[1], out[start:stop], *sizes),
-        )
+        args = (*mixtures.components, x, tables[0], y, tables[1], out[start:stop], *sizes)
+        kernel((grid_for((stop - start) * tiles, WARPS),), (32 * WARPS,), args)
 
 
 def _symmetric(mixtures: Mixtures, x: Array, noise: Array, out: Array) -> None:
@@ -82,10 +78,6 @@ def _symmetric(mixtures: Mixtures, x: Array, noise: Array, out: Array) -> None:
     kernel = mixtures.kernel("gram", "gram_symmetric_f64")
     for start, stop in chunks(mixtures.edges, 0, 16 * mixtures.n_phases * n_points, TABLE_BYTES):
         tables = phase_tables(mixtures, x, origin, start, stop)
-        batch = (mixtures.weights, mixtures.scales, mixtures.offsets, x, tables, stats, noise)
         sizes = (np.int64(start), np.int64(stop - start), np.int64(len(noise)), np.int32(noise.shape[1]))
-        kernel(
-            (grid_for((stop - start) * tiles, WARPS),),
-            (32 * WARPS,),
-            (*batch, out[start:stop], *sizes, np.int32(n_points), np.int32(n_dims)),
-        )
+        args = (x, tables, stats, noise, out[start:stop], *sizes, np.int32(n_points), np.int32(n_dims))
+        kernel((grid_for((stop - start) * tiles, WARPS),), (32 * WARPS,), (*mixtures.components, *args))

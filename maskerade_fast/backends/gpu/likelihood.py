@@ -84,7 +84,7 @@ class Problem(NamedTuple):
     def inputs(self, start: int, stop: int) -> tuple[Array, ...]:
         m = self.mixtures
         tables = phase_tables(m, self.points, least_values(self.points), start, stop)
-        return (m.weights, m.scales, m.offsets, self.points, tables, self.y, self.diagonal_stats, self.noise)
+        return (*m.components, self.points, tables, self.y, self.diagonal_stats, self.noise)
 
     def sizes(self, start: int) -> tuple[Any, ...]:
         rows, columns = self.noise.shape
@@ -303,17 +303,16 @@ def _gradient(
     n_components = int(m.edges[mixture + 1] - m.edges[mixture])
     axes = problem.defines["MF_AXES"]
     sums: Array = cupy.empty((n_slices, n_components, -(-n_dims // axes), 1 + 2 * axes))
-    batch = (m.weights, m.scales, m.offsets)
     m.kernel("likelihood", "gradient_slices_f64", **problem.defines)(
         (n_slices,),
         (BLOCK,),
         (
-            *(*batch, problem.points, tables, alpha, inverse, sums, np.int64(mixture)),
+            *(*m.components, problem.points, tables, alpha, inverse, sums, np.int64(mixture)),
             *(np.int32(k) for k in (n_points, n_dims, len(inverse))),
         ),
     )
     m.kernel("likelihood", "gradient_total_f64", **problem.defines)(
         (n_components,),
         (32,),
-        (*batch, sums, trace, *results.gradients[:3], np.int64(mixture), np.int32(n_slices), np.int32(n_dims)),
+        (*m.components, sums, trace, *results.gradients[:3], np.int64(mixture), np.int32(n_slices), np.int32(n_dims)),
     )

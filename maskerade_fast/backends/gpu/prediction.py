@@ -113,12 +113,7 @@ def pair_draws(pair_weights: Array, means: Array, variances: Array, levels: Arra
 def pair_log_density(factor: Array, means: Array, variances: Array, y: Array) -> Array:
     """Scale directions and amplitudes apart, then sum by blocks of points."""
     with device_of(factor, means, variances, y):
-        factor, means, variances, y = (
-            kernel_array(factor),
-            kernel_array(means),
-            kernel_array(variances),
-            kernel_array(y),
-        )
+        factor, means, variances, y = map(kernel_array, (factor, means, variances, y))
         h, rank = factor.shape
         norms = cupy.sqrt(cupy.sum(factor * factor, axis=1))
         weighty = norms > 0.0  # an observation without weight must not set the scale
@@ -143,7 +138,7 @@ def joint_pair_moments(
 ) -> tuple[float, Array, Array, int]:
     """Factor pairs in shared memory where n allows, else by the library in batches of bounded memory."""
     with device_of(pair_weights, means, covariances, y):
-        pair_weights, means, covariances, y = (kernel_array(a) for a in (pair_weights, means, covariances, y))
+        pair_weights, means, covariances, y = map(kernel_array, (pair_weights, means, covariances, y))
         h, n = means.shape
         log_dets, log_densities = cupy.empty(h), cupy.empty(h)
         in_shared = _joint_bytes(n) + _STATIC_SHARED <= device_limits().shared_bytes
@@ -166,7 +161,7 @@ def joint_pair_moments(
 
 
 def _prepared(pair_weights: Array, means: Array, variances: Array) -> _Mixture:
-    pair_weights, means, variances = kernel_array(pair_weights), kernel_array(means), kernel_array(variances)
+    pair_weights, means, variances = map(kernel_array, (pair_weights, means, variances))
     h, n_points = means.shape
     n_pairs = h * (h + 1) // 2
     packed = cupy.empty(n_pairs)
@@ -290,11 +285,8 @@ def _pairs_by_library(
     bordered: Array = cupy.empty((count, n + 1, n + 1))
     out: Array = cupy.empty((count, n + 1))
     border, finish = (load("joint", f"joint_{name}_pairs_f64") for name in ("border", "finish"))
-    border(
-        (grid_for(bordered.size, _BLOCK, FEW),),
-        (_BLOCK,),
-        (means, covariances, bordered, _i64(n), _i64(first), _i64(count)),
-    )
+    sizes = (_i64(n), _i64(first), _i64(count))
+    border((grid_for(bordered.size, _BLOCK, FEW),), (_BLOCK,), (means, covariances, bordered, *sizes))
     args = (_factors(bordered), pair_weights, means, covariances, log_dets, out, _i64(h), np.int32(n), _i64(first))
     finish((count,), (_BLOCK,), args, shared_mem=16 * n)
     return out

@@ -27,13 +27,10 @@ from ._mixtures import (
     phase_tables,
     planned_chunks,
 )
+from ._predictions import Predictions, subtract_squares
 from .gram import gram
 
 __all__ = ["toeplitz_log_likelihood", "toeplitz_predict_gp"]
-
-# As in kernels/gp.cu
-_TILE = 32
-_GP_BLOCK = 256
 
 _SIDES = 3  # right-hand sides of a block of threads where there are several: four would spill registers
 _ROWS = 16  # of N numbers that a test point may need: covariances, whitened ones, shares of scratch, solutions
@@ -174,15 +171,7 @@ def _schur(
     within = (1, sides) if by_point else (n, 1)  # from one side to the next, from one entry to the next
     steps = (sides * n if len(targets) > 1 else 0, *within, sides * n, *within)
     sizes = (np.float64(problem.jitter), *(np.int64(value) for value in (start, sides, *steps)), np.int32(n))
-    arrays = (
-        mixtures.weights,
-        mixtures.scales,
-        mixtures.offsets,
-        problem.lags,
-        tables,
-        targets,
-        problem.diagonal_stats,
-    )
+    arrays = (*mixtures.components, problem.lags, tables, targets, problem.diagonal_stats)
     kernel = load("schur", "toeplitz_schur_f64", MF_WHOLE=int(whole), MF_SIDES=each)
     kept = nothing if white is None else white
     kernel((count * -(-sides // each),), (BLOCK,), (*arrays, scratch, *outputs, kept, *solved, *sizes))
@@ -215,8 +204,7 @@ def _gradients(
     args: tuple[Any, ...] = (*solved, results.info, results.pivots, sums)
     sizes: tuple[Any, ...] = (np.int64(start), np.int32(problem.rows), np.int32(n))
     load("toeplitz", "toeplitz_sums_f64")((count * -(-n // BLOCK),), (BLOCK,), (*args, *sizes))
-    batch = (mixtures.weights, mixtures.scales, mixtures.offsets)
-    args, sizes = (*batch, problem.lags, tables, sums, *gradients), (np.int64(start), np.int32(n))
+    args, sizes = (*mixtures.components, problem.lags, tables, sums, *gradients), (np.int64(start), np.int32(n))
     load("toeplitz", "toeplitz_gradient_f64")((count,), (BLOCK,), (*args, *sizes))
 
 
@@ -240,19 +228,14 @@ def toeplitz_predict_gp(
     with device_of(weights, means, scales, X, y, noise, X_new):
         n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
         dtype = np.result_type(*(a.dtype for a in (weights, X, y, X_new)))
-        mean: Array = cupy.full((n_mixtures, n_new), np.nan)
-        variance: Array = cupy.full((n_mixtures, n_new), np.nan)
-        covariance: Array | None = cupy.full((n_mixtures, n_new, n_new), np.nan) if full else None
+        predictions = Predictions(n_mixtures, n_new, full)
         results = _Results(n_mixtures)
         if n_mixtures:
             mixtures = mixtures_of(offsets, weights, means, scales, False)
             problem = _problem(mixtures, X, y, noise, basis, jitter)
             X_new = kernel_array(kernel_array(X_new) - kernel_array(X)[:1])  # from the first point on, as the lags are
-            V_new = (
-                kernel_array(kernel_array(basis_new).T)
-                if basis_new is not None and problem.rows > 1
-                else cupy.zeros((1, n_new))
-            )
+            no_trend = basis_new is None or problem.rows == 1
+            V_new = cupy.zeros((1, n_new)) if no_trend else kernel_array(kernel_array(basis_new).T)
             height, width = _shape_of_chunks(mixtures, n_points, n_new, problem.rows, full, max_bytes)
             for start in range(0, n_mixtures, height):
                 stop = min(start + height, n_mixtures)
@@ -261,15 +244,9 @@ def toeplitz_predict_gp(
                 below = _trend(problem, white, None, start, stop, results) if problem.rows > 1 else cupy.zeros(1)
                 for first in range(0, n_new, width):
                     points = slice(first, min(first + width, n_new))
-                    own = covariance[start:stop] if covariance is not None else None
-                    _predict(
-                        problem, X_new[points], kernel_array(V_new[:, points]), white, below, start, stop, results,
-                        mean[start:stop, points], variance[start:stop, points], own,
-                    )  # fmt: skip
-        info = results.info
-        info[(info == 0) & cupy.isnan(variance).any(axis=1)] = -1
-        mean, variance = (a.astype(dtype, copy=False) for a in (mean, variance))
-        return mean, variance, covariance.astype(dtype, copy=False) if covariance is not None else None, info
+                    part = (problem, X_new[points], kernel_array(V_new[:, points]), white, below, start, stop, results)
+                    _predict(*part, *predictions.at(slice(start, stop), points))
+        return predictions.of_type(dtype, results.info)
 
 
 def _shape_of_chunks(
@@ -311,7 +288,7 @@ def _predict(
 ) -> None:
     """Predictions of mixtures ``start : stop`` at some test points, all of them where `covariance` is wanted."""
     count, n_functions, n_new, n = stop - start, problem.rows - 1, len(X_new), problem.lags.shape[1]
-    part = _part(problem.mixtures, start, stop)
+    part = problem.mixtures.part(start, stop)
     nothing: Array = cupy.zeros((1, 1))
     # by the lags, not by X: what X is off the grid would not be in the covariance of the data
     cross = gram(*part, kernel_array(problem.lags[:1].T), X_new, nothing, per_axis=False)
@@ -343,9 +320,7 @@ def _predict(
         covariance[...] = gram(*part, X_new, None, nothing, per_axis=False)
         for k in range(n_functions):
             covariance += left[:, k, :, None] * left[:, k, None, :]
-        side = -(-n_new // _TILE)
-        blocks = count * (side * (side + 1) // 2)
-        load("gp", "gp_covariance_f64")((blocks,), (_GP_BLOCK,), (solved, covariance, np.int64(n), np.int64(n_new)))
+        subtract_squares(solved, covariance)
         diagonal = cupy.arange(n_new)
         covariance[:, diagonal, diagonal] = variances
         for b in np.flatnonzero(to_host(results.info[start:stop])).tolist():
@@ -368,10 +343,3 @@ def _totals(problem: _Problem, cross: Array, variances: Array, start: int, resul
         kernel((grid_for(len(columns), BLOCK // 32),), (BLOCK,), (solved.solutions, found, *sizes))
         totals[b, columns] = found
     return totals
-
-
-def _part(mixtures: Mixtures, start: int, stop: int) -> tuple[Any, Array, Array, Array]:
-    """Offsets, weights, means and scales of the mixtures ``start : stop``."""
-    first, last = int(mixtures.edges[start]), int(mixtures.edges[stop])
-    parts = (a[first:last] for a in (mixtures.weights, mixtures.means, mixtures.scales))
-    return (mixtures.edges[start : stop + 1] - first, *parts)  # type: ignore[return-value]
