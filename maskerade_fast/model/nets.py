@@ -13,12 +13,43 @@ from pathlib import Path
 
 import numpy as np
 import scipy
+from scipy import special
 
 from .._checks import Array
 
-__all__ = ["scrambled_net"]
+__all__ = ["BITS", "MAX_DIMENSION", "power_of_two", "scrambled_net", "sobol_normal"]
+
+BITS = 30  # of a coordinate
+MAX_DIMENSION = 21201  # of the direction numbers SciPy ships
 
 _FILE = Path("stats") / "_sobol_direction_numbers.npz"
+
+
+def power_of_two(count: int) -> int:
+    """The smallest power of two >= count, for count >= 1."""
+    return 1 << (count - 1).bit_length()
+
+
+def sobol_normal(dimension: int, count: int, rng: np.random.Generator) -> Array:
+    """`count` (a power of two) points of a freshly scrambled Sobol net, through the standard normal quantile.
+
+    Returns
+    -------
+    array, shape (count, dimension)
+        Finite: the points, multiples of 2^-30, move to the middle of their cell, so that none is 0.
+
+    Raises
+    ------
+    ValueError
+        If SciPy has no direction numbers for so many dimensions.
+    """
+    if dimension > MAX_DIMENSION:
+        raise ValueError(f"max_components: {dimension} latent dimensions, expected at most {MAX_DIMENSION} (Sobol)")
+    if count == 1:  # one point of a scrambled net is uniform, and the net would take a millisecond to make
+        return np.asarray(special.ndtri((rng.integers(0, 1 << BITS, (1, dimension)) + 0.5) * 2.0**-BITS))
+    points = scrambled_net(dimension, count, BITS, rng) + 2.0 ** -(BITS + 1)
+    normal: Array = special.ndtri(points)
+    return normal
 
 
 def scrambled_net(dimension: int, count: int, bits: int, rng: np.random.Generator) -> Array:

@@ -15,7 +15,8 @@ import numpy as np
 from .._checks import Array, float_array, one_of, positive
 from ..backends import array_namespace, get_backend, on_their_device
 from ..model.gmm import GMMBatch, GMMGradient
-from .distances import Metric, checked_cotangent, checked_metric, in_dtype, positive_square
+from .distances import checked_cotangent, in_dtype, positive_square
+from .metric import Metric, checked_metric
 from .metric_distances import Batch, PreparedBatch, prepare, prepare_pair, squared_distance, squared_distance_vjp
 
 __all__ = [

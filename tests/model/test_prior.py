@@ -14,7 +14,8 @@ from scipy import special, stats
 
 from maskerade_fast.model.gmm import GMMBatch, GMMGradient
 from maskerade_fast.model.latent import Latent, LatentMap, LogNormal
-from maskerade_fast.model.prior import Prior, sobol_normal
+from maskerade_fast.model.nets import sobol_normal
+from maskerade_fast.model.prior import Prior
 
 EVIDENCE = json.loads((Path(__file__).parents[1] / "golden" / "evidence.json").read_text())
 
