@@ -2,7 +2,7 @@
 // memory is in elimination.cuh, what all blocks do with matrices of any size in cholesky.cu.
 //
 // A pivot of at most N eps max diag, or one that is not finite, fails the matrix: its column is noted, the pivot is
-// replaced by 1, and nothing more is asked of that matrix.
+// replaced by 1, and the rest of that matrix is meaningless.
 #pragma once
 
 #include "common.cuh"

@@ -2,9 +2,9 @@
 //
 //     d(a, b) = c(a, b) - c(a, a)/2 - c(b, b)/2,    c(a, b) = sum_i w_i sum_j w'_j g(p_i, q_j)
 //
-// Every c(a, b) is summed in one order: over j with fma, times w_i, then over i. That order hangs neither on
-// tiles nor on chunks nor on the other mixtures of a batch, and c(a, a) has it too: equal mixtures are exactly 0
-// apart.
+// Every c(a, b) is summed in one order: over j with fma, times w_i, then over i. That order depends on
+// neither tiles nor chunks nor the other mixtures of a batch, and c(a, a) has it too: the distance of equal mixtures
+// is exactly 0.
 #pragma once
 
 #include "atoms.cuh"

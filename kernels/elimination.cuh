@@ -38,7 +38,7 @@ struct InverseFactor {
 
 // One warp replaces a diagonal tile X = -L L' by W = L^-1 and L, and the 16 entries z of what is left of y by W z.
 // `pivots` receives the squares of L's diagonal. `column` is the tile's first in the matrix; `bad` is set to the first
-// bad pivot's, counted from 1, if it was 0, and all other results are then worth nothing.
+// bad pivot's, counted from 1, if it was 0, and all other results are then meaningless.
 //
 // Lanes 0 to 15 hold the rows of L L', lanes 16 to 30 those of an identity and lane 31 z: elimination makes the
 // latter L^-T and (L^-1 z)'. What a column passes round is its entries before they are divided, and every
@@ -190,7 +190,7 @@ __device__ __forceinline__ void eliminate(const Tiles& tiles, int height, int wi
             return;
         }
         // Solve, for the tile rows but k in turns that begin with k + 1, a lane a row. For the inverse this is also
-        // where column k - 1 is finished: nobody asks for it now but row k, which is solved next by the same warp.
+        // where column k - 1 is finished: only row k needs it now, which the same warp solves next.
         const int others = INVERSE ? height - 1 : height - 1 - k;
         const StoredTile corner = tiles.at(k, k);
         const double* const z_k = z + k * TILE;

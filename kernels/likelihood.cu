@@ -6,7 +6,7 @@
 //     gradient_*
 //
 // MF_PER_AXIS: 1 for a product of cosines over the axes, else 0. MF_GRADIENT: 1 to go on to the gradient.
-// MF_AXES: axes whose sums one pass over the pairs collects. MF_NO_MMA: multiply-adds in place of tensor instructions.
+// MF_AXES: axes whose sums one pass over the pairs collects. MF_NO_MMA: multiply-adds instead of tensor instructions.
 // MF_BLOCK: threads of a block that has a matrix, the fewer the more matrices an SM's shared memory has room for; at
 // most THREADS.
 // variants: MF_AXES=1 MF_BLOCK=128,256,512 MF_GRADIENT=0 MF_PER_AXIS=0,1 MF_NO_MMA=,1

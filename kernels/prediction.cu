@@ -1,7 +1,7 @@
 // Sums over all pairs of Gaussians, point by point. Those of several points together are in joint.cu.
 //
 // Pairs i >= j come as a packed lower triangle. A point's sums belong to one block, or to one block a slice of
-// PAIR_SLICE pairs and then one warp: their order hangs neither on other points nor on how points are chunked.
+// PAIR_SLICE pairs and then one warp: their order depends on neither the other points nor how points are chunked.
 #include "prediction.cuh"
 
 constexpr int PAIR_BLOCK = 256;
@@ -137,10 +137,10 @@ extern "C" __global__ void __launch_bounds__(PAIR_BLOCK)
     variance[point] = vanishes ? quiet_nan() : fmax(spread, EPSILON * magnitude) / sums[0];
 }
 
-// Masses and slopes over all pairs at GROUP values; those not `wanted` cost nothing. sums[2 l] and
+// Masses and slopes over all pairs at GROUP values; those not `used` cost nothing. sums[2 l] and
 // sums[2 l + 1] belong to value l.
 __device__ __forceinline__ void sum_tails(const double* __restrict__ packed, const double* __restrict__ own,
-                                          index_t h, const bool (&wanted)[GROUP], const double (&u)[GROUP],
+                                          index_t h, const bool (&used)[GROUP], const double (&u)[GROUP],
                                           const double (&sign)[GROUP], double (&sums)[2 * GROUP]) {
 #pragma unroll
     for (int m = 0; m < 2 * GROUP; ++m) {
@@ -151,7 +151,7 @@ __device__ __forceinline__ void sum_tails(const double* __restrict__ packed, con
         const Pair pair = pair_of(packed[k], own, h, at.i, at.j);
 #pragma unroll
         for (int l = 0; l < GROUP; ++l) {
-            if (wanted[l]) {
+            if (used[l]) {
                 add_tail(pair, u[l], sign[l], &sums[2 * l], &sums[2 * l + 1]);
             }
         }
@@ -168,15 +168,15 @@ extern "C" __global__ void __launch_bounds__(PAIR_BLOCK, PAIR_RESIDENT)
     MF_SHARED(double, totals, 2 * GROUP);
     const index_t n_groups = (n_rows + GROUP - 1) / GROUP;
     const index_t local = blockIdx.x / n_groups, row = (blockIdx.x % n_groups) * GROUP, point = first + local;
-    bool wanted[GROUP];
+    bool used[GROUP];
     double u[GROUP], sign[GROUP], sums[2 * GROUP];
 #pragma unroll
     for (int l = 0; l < GROUP; ++l) {
-        wanted[l] = row + l < n_rows;
-        u[l] = wanted[l] ? y[(row + l) * n_points + point] - centre[point] : 0.0;
+        used[l] = row + l < n_rows;
+        u[l] = used[l] ? y[(row + l) * n_points + point] - centre[point] : 0.0;
         sign[l] = 1.0;
     }
-    sum_tails(packed, locals + local * 3 * h, h, wanted, u, sign, sums);
+    sum_tails(packed, locals + local * 3 * h, h, used, u, sign, sums);
     sum_columns(sums, part, totals);
     if (threadIdx.x % 2 == 0 && threadIdx.x < 2 * GROUP && row + threadIdx.x / 2 < n_rows) {
         out[(row + threadIdx.x / 2) * n_points + point] = totals[threadIdx.x]; // its own sum
@@ -206,20 +206,20 @@ extern "C" __global__ void __launch_bounds__(PAIR_BLOCK, PAIR_RESIDENT)
     }
     __syncthreads();
     for (int step = 0; step < 200; ++step) {
-        bool wanted[GROUP];
+        bool used[GROUP];
         double u[GROUP], sign[GROUP], sums[2 * GROUP];
         bool any = false;
 #pragma unroll
         for (int m = 0; m < GROUP; ++m) {
-            wanted[m] = active[m] != 0;
+            used[m] = active[m] != 0;
             u[m] = at[m];
             sign[m] = signs[m];
-            any = any || wanted[m];
+            any = any || used[m];
         }
         if (!any) {
             break;
         }
-        sum_tails(packed, locals + local * 3 * h, h, wanted, u, sign, sums);
+        sum_tails(packed, locals + local * 3 * h, h, used, u, sign, sums);
 #pragma unroll
         for (int m = 0; m < 2 * GROUP; ++m) {
             const double value = warp_sum(sums[m]);

@@ -4,9 +4,9 @@
 // Step t makes column t of the Cholesky factor out of two generators. Place m of the second meets entry m + t of the
 // first:
 //     p[m+t] <- p[m+t] + g q[m],   q[m] <- q[m] + g p[m+t],   y[m+t] <- y[m+t] - c q[m]
-// g lets p[t] vanish, v = q[0] is the pivot, q[m] / sqrt(v) entry (m + t, t) of the factor, c = y[t] / v. On the places
-// m < 0 the same is Levinson's recursion: p there is minus the predictor's coefficients, y the solution. Entry m + t
-// after step t depends on entry m + 1 after step t - 1, and on nothing below: a warp keeps a tile of places in
+// g makes p[t] vanish, v = q[0] is the pivot, q[m] / sqrt(v) entry (m + t, t) of the factor, c = y[t] / v. On the
+// places m < 0 the same is Levinson's recursion: p there is minus the predictor's coefficients, y the solution. Entry m
+// + t after step t depends on entry m + 1 after step t - 1, and on nothing below: a warp keeps a tile of places in
 // registers for STEPS steps, p and y moving down a place a step, and needs STEPS - 1 places above to begin with. The
 // steps' g and c come of the first STEPS places, which every warp works out by itself; so there is a barrier every
 // STEPS steps only, and between two sets of vectors none is read and written at once.
@@ -56,8 +56,8 @@ struct Sides {
 // cosines and sines of the lags' phases from the chunk's first component on, `diagonal_stats` (B, 3) k(0), the mean
 // diagonal of the covariance with its trend, and the largest without. `scratch` (blocks, 2, VECTORS N) holds p, the y
 // and q twice. The log-likelihood in `value` is that of the one right-hand side, or less its quadratic form where
-// SIDES > 1. `white` receives L^-1 y in the order of `given` if SIDES > 1; if MF_WHOLE `solutions` (count, total, N) C^-1 y and
-// `predictors` (count, N) minus the predictor.
+// SIDES > 1. `white` receives L^-1 y if SIDES > 1, in the steps white_...; if MF_WHOLE `solutions` (count, total, N)
+// receives C^-1 y and `predictors` (count, N) minus the predictor.
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     toeplitz_schur_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                        const index_t* __restrict__ offsets, const double* __restrict__ lags,
@@ -66,13 +66,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                        double* __restrict__ value, int* __restrict__ info, double* __restrict__ jitters,
                        double* __restrict__ pivots, double* __restrict__ white,
                        double* __restrict__ predictors, double* __restrict__ solutions, double jitter,
-                       index_t start, index_t total, index_t given_mixture, index_t given_side,
-                       index_t given_entry, index_t white_mixture, index_t white_side, index_t white_entry,
+                       index_t start, index_t total, index_t target_mixture, index_t target_side,
+                       index_t target_entry, index_t white_mixture, index_t white_side, index_t white_entry,
                        int n) {
     const index_t groups = (total + SIDES - 1) / SIDES;
     const index_t place = blockIdx.x / groups, first_side = blockIdx.x % groups * SIDES;
     const index_t b = start + place;
-    const Sides given{given_mixture, given_side, given_entry}, kept{white_mixture, white_side, white_entry};
+    const Sides source{target_mixture, target_side, target_entry},
+        kept{white_mixture, white_side, white_entry};
     const int lane = lane_of();
     const index_t first_component = offsets[b], base_component = offsets[start];
     const double diagonal = diagonal_stats[3 * b + 2];
@@ -96,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 #pragma unroll
             for (int c = 0; c < SIDES; ++c) {
                 vectors[(1 + c) * n + i] =
-                    first_side + c < total ? targets[given.at(place, first_side + c, i)] : 0.0;
+                    first_side + c < total ? targets[source.at(place, first_side + c, i)] : 0.0;
             }
             vectors[(1 + SIDES) * n + origin + i] = i > 0 ? k : diagonal + added;
             if (MF_WHOLE) {

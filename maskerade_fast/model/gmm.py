@@ -249,8 +249,8 @@ class GMMGradient:
 
     def to(self, device: str) -> GMMGradient:
         """The same gradient on "cpu" or "gpu"; see `GMMBatch.to`."""
-        given = (self.weights, self.means, self.scales, self.noise_variance)
-        arrays: list[Any] = [None if a is None else to_device(a, device) for a in given]
+        parts = (self.weights, self.means, self.scales, self.noise_variance)
+        arrays: list[Any] = [None if a is None else to_device(a, device) for a in parts]
         return GMMGradient(*arrays)
 
 
@@ -291,7 +291,7 @@ def segment_sums(values: Array, offsets: Array) -> Array:
     total: Array = xp.zeros(len(counts), values.dtype)
     padded = xp.concatenate([values, xp.zeros(1, values.dtype)])
     longest = int(counts.max(initial=0))
-    # cupy.add.reduceat is not to be had in every release. Some rows of indices at a time cross the bus, of one entry of
+    # Some releases of CuPy have no add.reduceat. Some rows of indices at a time cross the bus, of one entry of
     # every segment each, together no more than `values` unless that is less than a row.
     rows = max(1, len(values) // max(1, len(counts)))
     for first in range(0, longest, rows):

@@ -1,4 +1,4 @@
-"""Latent coordinates: a one-to-one map T between standard normal ξ and a mixture of a given size.
+"""Latent coordinates: a one-to-one map T between standard normal ξ and a mixture of one size.
 
 docs/mathematics.md section 9. A mixture of n components in D dimensions has n(1 + 2D) - 1 coordinates, plus one where
 its noise variance is free and one where its mass is. They lie one behind the other:
@@ -149,7 +149,7 @@ class LatentMap:
         return 8 * (5 * self.dimension(n) + 6 * n * (1 + 2 * self.n_dims) + 20)
 
     def latent(self, sizes: Any, values: Array) -> Latent:
-        """Flat coordinates `values` of mixtures of the given `sizes`, with their offsets."""
+        """Flat coordinates `values` of mixtures of these `sizes`, with their offsets."""
         sizes = np.asarray(sizes, dtype=np.int64)
         return Latent(sizes, cumulated(sizes * (1 + 2 * self.n_dims) - 1 + self.n_extra), values)
 
@@ -164,10 +164,10 @@ class LatentMap:
         return GMMBatch.trusted(at.component_offsets.copy(), weights, means, scales, noise)
 
     def inverse(self, mixtures: GMMBatch) -> Latent:
-        """Coordinates of given mixtures; `forward` undoes it.
+        """Coordinates of mixtures; `forward` undoes it.
 
         Weights are divided by their sum, which is the mass where that is free. Points on the edge of the
-        support (a weight or scale of 0) get coordinates of ±37.5 in place of ±infinity.
+        support (a weight or scale of 0) get coordinates of ±37.5 instead of ±infinity.
 
         Raises
         ------
@@ -186,7 +186,7 @@ class LatentMap:
         return template.with_values(np.clip(values, -_BOUND, _BOUND))
 
     def _without_sticks(self, mixtures: GMMBatch) -> tuple[Latent, Layout, Array]:
-        """Sizes and layout of mixtures, and their coordinates: unbounded, and 0 in place of the weights'."""
+        """Sizes and layout of mixtures, and their coordinates: unbounded, and 0 for the weights'."""
         check_on_host(mixtures)
         if mixtures.n_dims != self.n_dims:
             raise ValueError(f"mixtures: {mixtures.n_dims} dimensions, expected {self.n_dims}")

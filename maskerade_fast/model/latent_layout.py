@@ -61,7 +61,7 @@ def breaks_of_orders(orders_bytes: bytes, n: int, n_dims: int, n_extra: int) -> 
     behind : (n, U)
         1 for those behind it, else 0.
     places : (P, d)
-        Of the coordinates of each order in a row of all sticks and then the coordinates in the order given.
+        Of the coordinates of each order in a row of all breaks and then the coordinates in the mixtures' own order.
     """
     orders = np.frombuffer(orders_bytes, dtype=np.int64).reshape(-1, n)
     sticks: dict[tuple[int, frozenset[int]], int] = {}

@@ -140,8 +140,8 @@ class Prior:
 
         Notes
         -----
-        docs/mathematics.md section 4: 0.05/R_d in place of the paper's 1/R_d, and max(F_d, e³/R_d) in place of
-        F_d in ν and τ. F_d is taken as at least ½/R_d, so that one point or a constant axis still has a
+        docs/mathematics.md section 4: 0.05/R_d instead of the paper's 1/R_d, and max(F_d, e³/R_d) instead of F_d
+        in ν and τ. F_d is taken as at least ½/R_d, so that one point or a constant axis still has a
         proper prior.
 
         Raises

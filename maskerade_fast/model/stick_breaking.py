@@ -90,7 +90,7 @@ def _log_beta_quantile(a: float, b: Array, xi: Array) -> tuple[Array, Array]:
 
 
 def _beta_coordinates(a: float, b: Array, v: Array, rest: Array) -> Array:
-    """ξ with v = BetaQuantile(a, b; Φ(ξ)), given v and 1 - v."""
+    """ξ with v = BetaQuantile(a, b; Φ(ξ)), from v and 1 - v."""
     log_beta = special.betaln(a, b)
     log_v, log_rest = safe_log(v), safe_log(rest)
     lower, upper = special.betainc(a, b, v), special.betainc(b, a, rest)
@@ -103,5 +103,5 @@ def _beta_coordinates(a: float, b: Array, v: Array, rest: Array) -> Array:
 
 
 def safe_log(values: Array) -> Array:
-    """Logarithm, of the smallest normal number in place of 0."""
+    """Logarithm; for 0 that of the smallest normal number."""
     return np.log(np.maximum(values, TINY))

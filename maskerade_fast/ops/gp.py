@@ -24,7 +24,7 @@ class GPPrediction:
     mean : array, shape (B, M)
         Units of y.
     variance : array, shape (B, M)
-        Units of y squared; the diagonal of `covariance` where that was asked for.
+        Units of y squared; the diagonal of `covariance` where there is one.
     covariance : array, shape (B, M, M), or None
     info : array of int32, shape (B,)
         0; the first k whose pivot is bad, as in `LogLikelihood`, with all numbers of that mixture NaN; or -1
@@ -111,8 +111,8 @@ def predict_gp(
     if observed and is_by_point(noise_variance):
         raise ValueError("noise_variance: one number a point with observed=True, expected a scalar or (B,)")
     if (basis is None) != (basis_new is None):
-        given, missing = ("basis", "basis_new") if basis_new is None else ("basis_new", "basis")
-        raise ValueError(f"{missing}: None beside {given}, expected both or neither")
+        present, missing = ("basis", "basis_new") if basis_new is None else ("basis_new", "basis")
+        raise ValueError(f"{missing}: None beside {present}, expected both or neither")
     if basis is not None:
         basis, basis_new = checked_basis(basis, "basis", len(X)), checked_basis(basis_new, "basis_new", len(X_new))
         if basis.shape[1] != basis_new.shape[1]:

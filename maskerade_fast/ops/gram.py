@@ -93,7 +93,7 @@ class Points(NamedTuple):
 def checked_points(
     value: Any, name: str, g: GMMBatch, *, allow_empty: bool = False, origins: Array | None = None
 ) -> Points:
-    """Inputs as (N, D) floats that fit the mixtures of `g`, small enough to be squared; less `origins`, if given."""
+    """Inputs as (N, D) floats that fit the mixtures of `g`, small enough to be squared; less `origins`, if any."""
     if not isinstance(g, GMMBatch):
         raise TypeError(f"g: {type(g).__name__}, expected a GMMBatch")
     inputs = Inputs.of(value, name, finite=False)

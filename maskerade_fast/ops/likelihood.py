@@ -32,8 +32,8 @@ class LogLikelihood:
         What was added to the diagonal to repair a failed factorisation, units of y squared; 0 where there was
         none.
     grad : GMMGradient or None
-        In weights (J,), means (J, D), scales (J, D) and noise_variance, (B,) or (B, N) as the noise was
-        given; NaN for the mixtures that failed.
+        In weights (J,), means (J, D), scales (J, D) and noise_variance, (B,) or (B, N) as the noise is;
+        NaN for the mixtures that failed.
     """
 
     value: Array
@@ -101,7 +101,7 @@ def log_likelihood(
     ------
     ValueError
         If X has no rows, or its shape does not fit g, y or basis; for NaN or infinity; for noise that is negative,
-        of another shape, or not given anywhere; for negative jitter; for ``structure="toeplitz"`` where C is
+        of another shape, or missing everywhere; for negative jitter; for ``structure="toeplitz"`` where C is
         not Toeplitz.
     TypeError
         For arrays that are not real numbers, or that live on different devices.

@@ -17,17 +17,17 @@ from ._parallel import parallel_for
 
 Space = TypeVar("Space")
 
-_PIECES = (
-    16  # of the batch for each worker: few enough to cost nothing, and the last to finish keeps no one waiting long
-)
+# Of the batch for each worker: few enough to cost nothing, so many that the last to finish keeps no one waiting long
+_PIECES = 16
 
 
 class Workers(Generic[Space]):
-    """As many workers as are wanted and fit, each with a workspace of its own.
+    """As many workers as fit, `most` at most, each with a workspace of its own.
 
     Parameters
     ----------
-    wanted : int
+    most : int
+        Workers that could be used.
     bytes_each : int
         Working memory of one.
     max_bytes : int or None
@@ -39,9 +39,9 @@ class Workers(Generic[Space]):
     """
 
     def __init__(
-        self, wanted: int, bytes_each: int, max_bytes: int | None, what: str, space: Callable[[], Space]
+        self, most: int, bytes_each: int, max_bytes: int | None, what: str, space: Callable[[], Space]
     ) -> None:
-        self.count = workers_that_fit(wanted, bytes_each, max_bytes, what)
+        self.count = workers_that_fit(most, bytes_each, max_bytes, what)
         self.spaces = [space() for _ in range(self.count)]
 
     def across(self, kernel: Callable[[Space, int, int], None], n_mixtures: int) -> None:

@@ -134,7 +134,7 @@ covariance_address, call_covariance = by_address(
 
 
 class PredictionEntries(NamedTuple):
-    """Addresses of what `predictions` calls; that of `finish_covariance` is 0 where no covariance is asked for."""
+    """Addresses of what `predictions` calls; that of `finish_covariance` is 0 where there is no covariance."""
 
     gram: GramEntries
     factor_mixture: int
@@ -142,7 +142,7 @@ class PredictionEntries(NamedTuple):
 
 
 class PredictionResults(NamedTuple):
-    """Results of a batch; `covariance` is empty unless it is asked for."""
+    """Results of a batch; `covariance` may be empty."""
 
     mean: Array  # (B, M)
     variance: Array  # (B, M)

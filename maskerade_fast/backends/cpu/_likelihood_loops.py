@@ -18,7 +18,7 @@ FACTOR_STAGE, VALUE_STAGE, ALPHA_STAGE, BLOCKS_STAGE, FINISH_STAGE = 1, 2, 4, 8,
 
 
 class LikelihoodEntries(NamedTuple):
-    """Addresses of what `likelihoods` calls; those of gradients are 0 where none is asked for."""
+    """Addresses of what `likelihoods` calls; those of gradients are 0 where only values are computed."""
 
     gram: GramEntries
     factor_mixture: int
@@ -27,7 +27,7 @@ class LikelihoodEntries(NamedTuple):
 
 
 class LikelihoodResults(NamedTuple):
-    """Results of a batch; gradients are empty unless they are asked for."""
+    """Results of a batch; gradients are empty where only values are computed."""
 
     value: Array  # (B,)
     info: Array  # (B,) int32

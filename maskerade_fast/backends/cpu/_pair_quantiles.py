@@ -92,14 +92,14 @@ def fill_draws(
     for point in range(start, stop):
         fill_table(point, packed, anchor, means, variances, local, table)
         moments = table_moments(table)
-        wanted = np.ascontiguousarray(levels[:, point])
-        first = _solve(wanted.min(), 0.0, moments, table, tails, slopes)
-        last = _solve(wanted.max(), 0.0, moments, table, tails, slopes)
+        probabilities = np.ascontiguousarray(levels[:, point])
+        first = _solve(probabilities.min(), 0.0, moments, table, tails, slopes)
+        last = _solve(probabilities.max(), 0.0, moments, table, tails, slopes)
         nodes = _tabulate(first, last, moments[0], table, tails, slopes)
         masses = np.array([node[1] for node in nodes])
-        for k in range(len(wanted)):
-            right = min(max(np.searchsorted(masses, wanted[k]), 1), len(nodes) - 1)
-            out[k, point] = means[anchor, point] + _invert_cubic(wanted[k], nodes[right - 1], nodes[right])
+        for k in range(len(probabilities)):
+            right = min(max(np.searchsorted(masses, probabilities[k]), 1), len(nodes) - 1)
+            out[k, point] = means[anchor, point] + _invert_cubic(probabilities[k], nodes[right - 1], nodes[right])
 
 
 @inner

@@ -103,7 +103,7 @@ def fill_table(
     for i in range(h):
         row, end = i * (i + 1) // 2, (i + 1) * (i + 2) // 2
         weights, centres, inverse_sds = table[0][row:end], table[1][row:end], table[2][row:end]
-        given = packed[row:end]
+        pair_weights = packed[row:end]
         mean_i, precision_i, root_i = mean[i], precision[i], 1.4142135623730951 * root[i]
         for j in range(i + 1):
             share = precision_i / (precision_i + precision[j])
@@ -112,7 +112,7 @@ def fill_table(
             weights[j] = -0.25 * share * (precision[j] * gap * gap)
         for j in range(i + 1):  # a second loop: over more arrays at once LLVM does not vectorise
             half_sd = math.sqrt(1.0 / (precision_i + precision[j]))
-            weights[j] = given[j] * (root_i * root[j] * half_sd * exp_neg(weights[j]))
+            weights[j] = pair_weights[j] * (root_i * root[j] * half_sd * exp_neg(weights[j]))
             inverse_sds[j] = 0.7071067811865476 / half_sd
 
 

@@ -1,7 +1,7 @@
 """What the loops of this backend rest on where NUMBA_DISABLE_JIT=1 makes them plain Python.
 
 A loop over `lanes` has one turn, with the array of all its places: its innermost statements are then NumPy's, and a
-small fit takes seconds in place of hours. Results differ from compiled ones by rounding alone.
+small fit takes seconds instead of hours. Results differ from compiled ones by rounding alone.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _functions: list[Any] = []
 
 
 def address_of(signature: Any, function: Any) -> int:
-    """A number for `function`, in place of its address."""
+    """A number for `function`, instead of its address."""
     _functions.append(function)
     return len(_functions) - 1
 

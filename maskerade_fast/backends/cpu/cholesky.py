@@ -19,16 +19,16 @@ __all__ = ["cholesky"]
 
 def cholesky(matrices: Array, jitter: float = 0.0) -> tuple[Array, Array, Array]:
     """Factor one matrix per thread at a time, by LAPACK."""
-    given = loop_array(matrices)
-    out = np.empty_like(given)
-    info = np.zeros(len(given), dtype=np.int32)
-    added = np.zeros(len(given))
+    originals = loop_array(matrices)
+    out = np.empty_like(originals)
+    info = np.zeros(len(originals), dtype=np.int32)
+    added = np.zeros(len(originals))
     blas = addresses()
-    if given.size:
+    if originals.size:
         with single_threaded_blas():
             parallel_for(
-                lambda start, stop: factor_matrices(start, stop, blas, given, jitter, out, info, added),
-                len(given),
+                lambda start, stop: factor_matrices(start, stop, blas, originals, jitter, out, info, added),
+                len(originals),
                 1,
             )
     return out.astype(matrices.dtype, copy=False), info, added.astype(matrices.dtype, copy=False)

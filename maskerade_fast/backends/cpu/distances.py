@@ -46,7 +46,7 @@ class Atoms:
 
     @cached_property
     def lanes(self) -> Lanes:
-        """The layout needed on the right-hand side, made when first asked for."""
+        """The layout needed on the right-hand side, made at the first use."""
         counts = np.diff(self.offsets)
         n, n_windows = len(counts), -(-len(counts) // WINDOW)
         starts = np.zeros(n_windows + 1, dtype=np.int64)

@@ -60,15 +60,13 @@ def predict_gp(
         threads = n_threads()
         largest_noise = np.broadcast_to(noise.max(axis=1), n_mixtures).copy()
         height = max(n_new, 1) if full else min(max(n_new, 1), POINTS)
-        # Tables of one block, and of all test points where their covariance is asked for.
+        # Tables of one block, and of all test points if `full`.
         in_work = height + 2 * sizes[0] * n_phases * height // n_points + 1
         sharing = share_matrices(n_mixtures, n_points, threads)
-        wanted = 1 if sharing else min(threads, n_mixtures)
+        most = 1 if sharing else min(threads, n_mixtures)
         each = Workspace.bytes(*sizes, in_work * (threads if sharing and not full else 1))
         what = f"working memory for one matrix of {n_points} points and {height} test points"
-        workers = Workers(
-            wanted, each, max_bytes, what, lambda: (Workspace.empty(*sizes), np.empty((height, n_points)))
-        )
+        workers = Workers(most, each, max_bytes, what, lambda: (Workspace.empty(*sizes), np.empty((height, n_points))))
 
         n_blocks = -(-n_new // POINTS)
         last = FINISH_STAGE if full and n_new else 0  # LAPACK's kin refuse matrices without rows

@@ -7,9 +7,9 @@ digits; lags are plain differences of the inputs.
 
 x_0 has the least value of each axis, and no product has the weight on one side of a pair alone: inputs shifted exactly
 give the same bits, rows in another order the permuted matrix. (The root of the weight on both sides
-is as symmetric, but its roundings let 15 of 4000 singular matrices of repeated rows pass as regular, in place of 2.)
+is as symmetric, but its roundings let 15 of 4000 singular matrices of repeated rows pass as regular, instead of 2.)
 
-The per-axis phase, a product of cosines over the axes, is the same with D phases in place of one.
+The per-axis phase, a product of cosines over the axes, is the same with D phases instead of one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Log-likelihoods of a batch of mixtures, with gradients: Gram, factor and value fused, matrix by matrix.
 
 A worker owns one N x N buffer and goes through the batch: Gram triangle, dpotrf in place, triangular solve, value, and
-where asked for the gradient of `_likelihood_gradients`.
+with ``grad=True`` the gradient of `_likelihood_gradients`.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def log_likelihood(
     sizes = (n_max, n_points, n_dims, n_phases)
     threads = n_threads()
     sharing = share_matrices(n_mixtures, n_points, threads)
-    wanted = 1 if sharing else min(threads, n_mixtures)
+    most = 1 if sharing else min(threads, n_mixtures)
     rows = (BLOCK if grad else 0) * (threads if sharing else 1)  # columns of the inverse in work
     n_blocks = -(-n_points // BLOCK)
     sums_shape = (n_blocks, n_max, 1 + 2 * n_dims)
     each = Workspace.bytes(*sizes, rows + 1) + 8 * math.prod(sums_shape)
     what = f"working memory for one matrix of {n_points} points"
     workers = Workers(
-        wanted, each, max_bytes, what, lambda: (Workspace.empty(*sizes), np.empty(sums_shape), np.empty(n_points))
+        most, each, max_bytes, what, lambda: (Workspace.empty(*sizes), np.empty(sums_shape), np.empty(n_points))
     )
 
     fill, arrays = repeated(likelihoods), results.arrays

@@ -1,6 +1,6 @@
 """Log-likelihoods and predictions on regular 1-D grids, where a stationary covariance is Toeplitz (`_schur`).
 
-A likelihood takes O(N^2) time and O(N) memory, and N evaluations of the kernel in place of N^2 / 2. A prediction takes
+A likelihood takes O(N^2) time and O(N) memory, and N evaluations of the kernel instead of N^2 / 2. A prediction takes
 the factor's columns as they come, `PANEL` at a time, to the right-hand sides of a block of test points: the factor
 never exists whole, and variances come from triangular solves as on any other inputs. Each thread has mixtures, or
 blocks of test points, of its own: bits depend neither on threads nor on how a batch is cut.
@@ -116,8 +116,8 @@ def toeplitz_predict_gp(
         what = (
             f"working memory for one Toeplitz matrix of {n_points} points and {n_new if full else height} test points"
         )
-        wanted = min(threads, n_blocks * (1 if full else n_mixtures))
-        workers = Workers(wanted, each, max_bytes, what, lambda: None)
+        most = min(threads, n_blocks * (1 if full else n_mixtures))
+        workers = Workers(most, each, max_bytes, what, lambda: None)
         nothing, solved = np.empty((0, n_points)), np.empty((n_new if full else 0, n_points))
         left = np.empty((sides - 1, n_new if full else 0))
 

@@ -1,6 +1,6 @@
 """Expand, compile, cache and launch the CUDA sources.
 
-`load` pastes the includes of a source in place, since CuPy's disk cache sees only the text it is given, and
+`load` pastes the includes of a source in place, since CuPy's disk cache sees only the text of the source itself, and
 compiles one instance for each entry and set of macros: a first call does not wait for entries that it has no use for.
 Entries are ``extern "C"``: every CuPy caches plain names on disk.
 Instances live as long as Python, one for each device: a module belongs to the device it was loaded on.
@@ -37,7 +37,7 @@ except OSError as error:
 
 __all__ = ["DeviceLimits", "Kernel", "device_limits", "device_of", "expand", "load", "source_folder"]
 
-DEFAULT_SHARED = 48 * 1024  # bytes a block may have without being asked for
+DEFAULT_SHARED = 48 * 1024  # bytes a block may have without a request
 ONE_ENTRY, WITH_ENTRY = "MF_ONE_ENTRY", "MF_WITH_"  # macros: leave out every entry but those with a macro of their own
 SYNCHRONISE = "MASKERADE_FAST_SYNC_LAUNCHES"  # environment: wait after each launch, so that a fault names its kernel
 

@@ -62,8 +62,8 @@ def with_basis(mixtures: Mixtures, noise: Array, basis: Array | None) -> tuple[M
     """Mixtures and noise table whose covariances have the term V V' more, V the `basis` (N, q).
 
     To the kernels, V V' is components of weight 1, mean 0 and scale 0, hence of envelope 1, in whose tables two basis
-    functions stand in place of cosine and sine: they know of no trend. Its diagonal goes to the noise; k(0) is to be
-    taken from the mixtures as they were.
+    functions take the places of cosine and sine, so that kernels need no case for a trend. Its diagonal goes to the
+    noise; k(0) is to be taken from the mixtures as they were.
     """
     if basis is None or not basis.shape[1]:
         return mixtures, noise
@@ -75,9 +75,9 @@ def with_basis(mixtures: Mixtures, noise: Array, basis: Array | None) -> tuple[M
     edges = mixtures.edges + pairs * np.arange(n_mixtures + 1)
     own = cupy.asarray(own_components(edges, pairs))
 
-    def widened(given: Array, value: float) -> Array:
-        wide: Array = cupy.full((int(edges[-1]), *given.shape[1:]), value)
-        wide[own] = given
+    def widened(array: Array, value: float) -> Array:
+        wide: Array = cupy.full((int(edges[-1]), *array.shape[1:]), value)
+        wide[own] = array
         return wide
 
     weights, means, scales = widened(mixtures.weights, 1.0), widened(mixtures.means, 0.0), widened(mixtures.scales, 0.0)
@@ -154,7 +154,7 @@ def diagonal_stats(mixtures: Mixtures, noise: Array) -> Array:
 
 
 def bound_of(max_bytes: int | None) -> tuple[int, str]:
-    """Bytes the working memory may have, with an account of them that names the knob to turn.
+    """Bytes the working memory may have, and the words of an error message: where they come from, and how to get more.
 
     They are `max_bytes`, or as much of them as is free on the device and in CuPy's pool, within that pool's limit; None
     stands for half of what is free.

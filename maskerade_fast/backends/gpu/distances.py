@@ -136,10 +136,10 @@ def pairwise_distance(a: Any, b: Any = None, *, precision: str = "double") -> Ar
 
 def _units(sides: tuple[Any, ...]) -> tuple[float, float]:
     """Powers of two just above the largest weight and coordinate, 1 where there is none but 0; one copy to the host."""
-    found = [cupy.abs(array).max() for side in sides if len(side.weights) for array in (side.weights, side.points)]
-    if not found:
+    maxima = [cupy.abs(array).max() for side in sides if len(side.weights) for array in (side.weights, side.points)]
+    if not maxima:
         return 1.0, 1.0
-    largest = to_host(cupy.stack(found)).reshape(-1, 2).max(axis=0)
+    largest = to_host(cupy.stack(maxima)).reshape(-1, 2).max(axis=0)
     weight_unit, unit = np.ldexp(1.0, np.maximum(np.frexp(largest)[1], -1000)).tolist()
     return weight_unit, unit
 

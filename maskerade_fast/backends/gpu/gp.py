@@ -97,7 +97,7 @@ def _predict(
     variance: Array,
     covariance: Array | None,
 ) -> None:
-    """Predictions at the test points ``first : last``, all of them where `covariance` is wanted."""
+    """Predictions at the test points ``first : last``, all of them where there is a `covariance`."""
     part = chunk.mixtures
     size, n_points, n_new = len(part.edges) - 1, len(X), last - first
     batch = (part.edges, part.weights, part.means, part.scales)

@@ -23,7 +23,7 @@ __all__ = ["joint_pair_moments", "pair_cdf", "pair_draws", "pair_log_density", "
 # As in kernels/prediction.cu
 _BLOCK = 256
 _WARPS = _BLOCK // 32
-_SLICE = 8192  # pairs of a block where only moments are asked for
+_SLICE = 8192  # pairs of a block that sums moments
 _GROUP = 4  # rows of values, or of levels, that a block takes at a time
 _DENSITY_POINTS = 4
 _STATIC_SHARED = 1024  # bytes that joint_pairs_f64 has beside its dynamic shared memory, and to spare

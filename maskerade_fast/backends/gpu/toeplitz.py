@@ -286,7 +286,7 @@ def _predict(
     variance: Array,
     covariance: Array | None,
 ) -> None:
-    """Predictions of mixtures ``start : stop`` at some test points, all of them where `covariance` is wanted."""
+    """Predictions of mixtures ``start : stop`` at some test points, all of them where there is a `covariance`."""
     count, n_functions, n_new, n = stop - start, problem.rows - 1, len(X_new), problem.lags.shape[1]
     part = problem.mixtures.part(start, stop)
     nothing: Array = cupy.zeros((1, 1))
@@ -337,9 +337,9 @@ def _totals(problem: _Problem, cross: Array, variances: Array, start: int, resul
         sides = kernel_array(cross[b].T[columns])[None]
         _, solved = _schur(problem, sides, cupy.empty(sides.shape), True, start + b, start + b + 1, results)
         assert solved is not None
-        found: Array = cupy.empty(len(columns))
+        sums: Array = cupy.empty(len(columns))
         sizes = (np.int64(len(columns)), np.int32(n))
         kernel = load("toeplitz", "toeplitz_totals_f64")
-        kernel((grid_for(len(columns), BLOCK // 32),), (BLOCK,), (solved.solutions, found, *sizes))
-        totals[b, columns] = found
+        kernel((grid_for(len(columns), BLOCK // 32),), (BLOCK,), (solved.solutions, sums, *sizes))
+        totals[b, columns] = sums
     return totals
