@@ -18,14 +18,7 @@ PHASES = ("joint", "per_axis")
 
 
 @on_their_device
-def gram(
-    g: GMMBatch,
-    X: Any,
-    Y: Any = None,
-    *,
-    noise_variance: Any = None,
-    phase: str = "joint",
-) -> Array:
+def gram(g: GMMBatch, X: Any, Y: Any = None, *, noise_variance: Any = None, phase: str = "joint") -> Array:
     """Gram matrix of every mixture of `g`.
 
     Parameters

@@ -19,14 +19,7 @@ from .distances import checked_cotangent, in_dtype, positive_square
 from .metric import Metric, checked_metric
 from .metric_distances import Batch, PreparedBatch, prepare, prepare_pair, squared_distance, squared_distance_vjp
 
-__all__ = [
-    "HyperKernel",
-    "PreparedBatch",
-    "Pullback",
-    "hyperkernel",
-    "hyperkernel_matvec",
-    "hyperkernel_vjp",
-]
+__all__ = ["HyperKernel", "PreparedBatch", "Pullback", "hyperkernel", "hyperkernel_matvec", "hyperkernel_vjp"]
 
 Pullback = Callable[[Any], GMMGradient]
 

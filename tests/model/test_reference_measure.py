@@ -127,7 +127,7 @@ def test_the_mean_of_the_density_ratio_is_one(largest, rng):
 @pytest.mark.parametrize("measure", [MEASURE, MixtureMeasure.of_prior(PRIOR)], ids=["prior", "mixtures"])
 def test_reproducibility(measure):
     """A seed is as good as its Generator, which draws on; another seed gives other draws."""
-    for call in (measure.draw, measure.candidates, measure.sample):
+    for call in (measure.nodes, measure.random_draws, measure.net):
         rng = np.random.default_rng(7)
         first, same, other = call(64, 7), call(64, rng), call(64, 8)
         again = call(64, rng)

@@ -43,7 +43,7 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
         "tiles": ("gpu_regimes", "gpu_likelihood"),
     },
     rules.CPU: {
-        "_batch": ("likelihood",),
+        "_workers": ("likelihood",),
         "_covariance": ("likelihood", "gram"),
         "_distance_gradients": ("distances",),
         "_distance_loops": ("distances", "hyperkernel"),

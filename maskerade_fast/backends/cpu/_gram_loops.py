@@ -25,14 +25,7 @@ _STEEPEST = -1e300  # bound of an envelope's rate, so that rate * 0 stays 0 for 
 
 @inner
 def fill_tables(
-    first: int,
-    n: int,
-    means: Array,
-    high: Array,
-    low: Array,
-    n_phases: int,
-    cosines: Array,
-    sines: Array,
+    first: int, n: int, means: Array, high: Array, low: Array, n_phases: int, cosines: Array, sines: Array
 ) -> None:
     """cos and sin of the phases of components ``first : first + n`` at points ``high + low`` (D, N).
 

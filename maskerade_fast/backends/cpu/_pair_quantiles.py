@@ -78,14 +78,7 @@ def _solve(
 
 @loop
 def fill_draws(
-    start: int,
-    stop: int,
-    packed: Array,
-    anchor: int,
-    means: Array,
-    variances: Array,
-    levels: Array,
-    out: Array,
+    start: int, stop: int, packed: Array, anchor: int, means: Array, variances: Array, levels: Array, out: Array
 ) -> None:
     local, table = new_table(means.shape[0], len(packed))
     tails, slopes = np.empty(LANES), np.empty(LANES)

@@ -57,14 +57,7 @@ def fill_cdf(
 
 @loop
 def fill_log_density(
-    start: int,
-    stop: int,
-    directions: Array,
-    log_norms: Array,
-    means: Array,
-    variances: Array,
-    y: Array,
-    out: Array,
+    start: int, stop: int, directions: Array, log_norms: Array, means: Array, variances: Array, y: Array, out: Array
 ) -> None:
     """`directions` has rows F_i / |F_i|, and `log_norms` log |F_i|."""
     h, rank = directions.shape

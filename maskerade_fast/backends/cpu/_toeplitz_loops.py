@@ -59,13 +59,7 @@ def kernel_column(b: int, mixtures: Mixtures, lags: Array, entries: GramEntries,
 
 @loop
 def fill_likelihoods(
-    start: int,
-    stop: int,
-    mixtures: Mixtures,
-    grid: Grid,
-    grad: bool,
-    entries: GramEntries,
-    results: LikelihoodResults,
+    start: int, stop: int, mixtures: Mixtures, grid: Grid, grad: bool, entries: GramEntries, results: LikelihoodResults
 ) -> None:
     """Mixtures ``start : stop``, one after another on this thread."""
     offsets, weights, _, scales = mixtures

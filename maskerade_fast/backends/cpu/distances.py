@@ -32,13 +32,7 @@ class Atoms:
     """One batch of mixtures, ready for `pairwise_distance`; made by `prepare_atoms`."""
 
     def __init__(
-        self,
-        offsets: Array,
-        weights: Array,
-        points: Array,
-        n_reflect: int,
-        bandwidth: float,
-        mass_correction: bool,
+        self, offsets: Array, weights: Array, points: Array, n_reflect: int, bandwidth: float, mass_correction: bool
     ) -> None:
         self.offsets, self.weights, self.points = offsets, weights, points
         self.n_reflect, self.bandwidth, self.mass_correction = n_reflect, bandwidth, mass_correction

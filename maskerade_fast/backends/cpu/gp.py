@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..._checks import Array
+from .._results import Predictions
 from ._arguments import NewPoints, Problem, Workspace
-from ._batch import Predictions, Workers
 from ._covariance import factor_shared, share_matrices
 from ._gp_loops import POINTS, PredictionResults, prediction_entries, predictions
 from ._jit import repeated
@@ -20,6 +20,7 @@ from ._likelihood_loops import BLOCKS_STAGE, FACTOR_STAGE, FINISH_STAGE, VALUE_S
 from ._loop_arrays import loop_array, loop_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
 from ._points import basis_by_function, least_values, noise_with_basis, points_by_axis
+from ._workers import Workers
 
 __all__ = ["predict_gp"]
 
@@ -44,7 +45,7 @@ def predict_gp(
     """Factor each covariance in a worker's buffer and solve for a block of test points at a time."""
     n_mixtures, (n_points, n_dims), n_new = len(offsets) - 1, X.shape, len(X_new)
     dtype = np.result_type(weights, X, y, X_new)
-    results = Predictions(n_mixtures, n_new, full)
+    results = Predictions(np, n_mixtures, n_new, full)
     added = np.zeros(n_mixtures)
     if n_mixtures:
         origin = least_values(X)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..._checks import Array
+from .._results import Likelihoods
 from ._arguments import Problem, Workspace
-from ._batch import Likelihoods, Workers
 from ._covariance import factor_shared, share_matrices
 from ._jit import repeated
 from ._likelihood_gradients import BLOCK
@@ -23,12 +23,14 @@ from ._likelihood_loops import (
     FACTOR_STAGE,
     FINISH_STAGE,
     VALUE_STAGE,
+    LikelihoodResults,
     likelihood_entries,
     likelihoods,
 )
 from ._loop_arrays import loop_array, loop_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
 from ._points import basis_by_function, least_values, noise_with_basis, points_by_axis
+from ._workers import Workers
 
 __all__ = ["log_likelihood"]
 
@@ -51,7 +53,7 @@ def log_likelihood(
     """Go through the batch with one N x N buffer per worker."""
     n_mixtures, (n_points, n_dims) = len(offsets) - 1, X.shape
     dtype = np.result_type(weights, X, y)
-    results = Likelihoods(n_mixtures, weights, means, noise.shape[1], grad)
+    results = Likelihoods(np, n_mixtures, weights, means, noise.shape[1], grad)
     if n_mixtures == 0:
         return results.of_type(dtype)
     points = points_by_axis(X, least_values(X))
@@ -75,7 +77,7 @@ def log_likelihood(
         most, each, max_bytes, what, lambda: (Workspace.empty(*sizes), np.empty(sums_shape), np.empty(n_points))
     )
 
-    fill, arrays = repeated(likelihoods), results.arrays
+    fill, arrays = repeated(likelihoods), LikelihoodResults(*results.arrays)
 
     def run(space: Any, start: int, stop: int, stages: int, part_start: int, part_stop: int) -> None:
         work, sums, diagonal = space

@@ -15,16 +15,18 @@ import numpy as np
 
 from ..._checks import Array
 from .._lags import lags_of
+from .._results import Likelihoods, Predictions
 from ._arguments import NewPoints, Points
-from ._batch import Likelihoods, Predictions, Workers
 from ._gp_loops import POINTS, PredictionResults, covariance_address
 from ._gram_loops import gram_entries
 from ._jit import repeated
+from ._likelihood_loops import LikelihoodResults
 from ._loop_arrays import loop_array, loop_batch
 from ._parallel import n_threads, parallel_for, single_threaded_blas
 from ._points import basis_by_function, points_by_axis
 from ._toeplitz_loops import PANEL, Grid, fill_likelihoods, fill_prediction_blocks, finish_prediction
 from ._trend import targets_and_basis
+from ._workers import Workers
 
 __all__ = ["toeplitz_log_likelihood", "toeplitz_predict_gp"]
 
@@ -46,7 +48,7 @@ def toeplitz_log_likelihood(
     """Run Schur's recursion for one mixture per thread, without a factor."""
     n_mixtures, n_points = len(offsets) - 1, len(X)
     dtype = np.result_type(weights, X, y)
-    results = Likelihoods(n_mixtures, weights, means, 1, grad)
+    results = Likelihoods(np, n_mixtures, weights, means, 1, grad)
     if n_mixtures:
         lags = lags_of(X[[0, -1], 0], n_points)
         functions = basis_by_function(basis)
@@ -59,7 +61,7 @@ def toeplitz_log_likelihood(
         what = f"working memory for one Toeplitz matrix of {n_points} points"
         workers = Workers(min(n_threads(), n_mixtures), 8 * n_points * rows, max_bytes, what, lambda: None)
 
-        fill, arrays = repeated(fill_likelihoods), results.arrays
+        fill, arrays = repeated(fill_likelihoods), LikelihoodResults(*results.arrays)
 
         def across(_: None, start: int, stop: int) -> None:  # what it works on is small enough to be made anew
             fill(start, stop, mixtures, grid, grad, entries, arrays)
@@ -92,7 +94,7 @@ def toeplitz_predict_gp(
     """Feed the factor's columns, a panel at a time, to the right-hand sides of a block of test points."""
     n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
     dtype = np.result_type(weights, X, y, X_new)
-    results = Predictions(n_mixtures, n_new, full)
+    results = Predictions(np, n_mixtures, n_new, full)
     if n_mixtures:
         lags = lags_of(X[[0, -1], 0], n_points)
         # the data by the lags, not by X: what X is off the grid would not be in their covariance

@@ -1,38 +1,19 @@
-"""What predictions from dense factors and on grids have in common: their results, and covariances less squares."""
+"""What predictions from dense factors and on grids have in common: chunks of test points, and covariances."""
 
 from __future__ import annotations
 
-from typing import Any
+from bisect import bisect_right
+from collections.abc import Callable
 
-import cupy
 import numpy as np
 
 from ..._checks import Array
 from ._loader import load
+from ._mixtures import bound_of
 
 # As in kernels/gp.cu
 GP_BLOCK = 256
 _TILE = 32
-
-
-class Predictions:
-    """Results of a batch of predictions at M points, NaN to begin with; no covariances unless `full`."""
-
-    def __init__(self, n_mixtures: int, n_new: int, full: bool) -> None:
-        self.mean: Array = cupy.full((n_mixtures, n_new), np.nan)
-        self.variance: Array = cupy.full((n_mixtures, n_new), np.nan)
-        self.covariance: Array | None = cupy.full((n_mixtures, n_new, n_new), np.nan) if full else None
-
-    def at(self, mixtures: slice, points: slice) -> tuple[Array, Array, Array | None]:
-        """Parts for some mixtures and test points, to be filled; covariances are those of all points."""
-        own = None if self.covariance is None else self.covariance[mixtures]
-        return self.mean[mixtures, points], self.variance[mixtures, points], own
-
-    def of_type(self, dtype: Any, info: Array) -> tuple[Array, Array, Array | None, Array]:
-        """What the operation returns; `info` becomes -1 where a variance is negative beyond rounding."""
-        info[(info == 0) & cupy.isnan(self.variance).any(axis=1)] = -1
-        mean, variance = (a.astype(dtype, copy=False) for a in (self.mean, self.variance))
-        return mean, variance, None if self.covariance is None else self.covariance.astype(dtype, copy=False), info
 
 
 def tiles_of(n_new: int) -> int:
@@ -46,3 +27,27 @@ def subtract_squares(whitened: Array, covariance: Array) -> None:
     side = tiles_of(n_new)
     args = (whitened, covariance, np.int64(n_points), np.int64(n_new))
     load("gp", "gp_covariance_f64")((count * (side * (side + 1) // 2),), (GP_BLOCK,), args)
+
+
+def chunk_of(
+    n_mixtures: int, n_new: int, least: int, needed: Callable[[int], int], max_bytes: int | None, what: str
+) -> tuple[int, int]:
+    """Mixtures and test points of a chunk: as many of both as fit, and rather more points than mixtures.
+
+    Parameters
+    ----------
+    least : int
+        Test points that must fit beside one mixture.
+    needed : callable
+        ``needed(width)`` is the working memory of one mixture with so many test points, in bytes.
+    what : str
+        What needs it, for the MemoryError that says that one mixture and `least` points do not fit.
+    """
+    bound, account = bound_of(max_bytes)
+    if n_mixtures and needed(least) > bound:
+        raise MemoryError(
+            f"working memory for {what} and {least} test points needs {needed(least)} bytes, more than {account}"
+        )
+    if needed(n_new) <= bound:
+        return max(1, min(n_mixtures, bound // needed(n_new))), max(n_new, 1)
+    return 1, max(least, bisect_right(range(n_new), bound, key=needed) - 1)

@@ -14,10 +14,11 @@ import cupy
 import numpy as np
 
 from ..._checks import Array
+from .._results import Predictions
 from ._blocked import padded
 from ._loader import device_of, load
-from ._mixtures import Mixtures, bound_of, kernel_array, mixtures_of
-from ._predictions import GP_BLOCK, Predictions, subtract_squares, tiles_of
+from ._mixtures import Mixtures, kernel_array, mixtures_of
+from ._predictions import GP_BLOCK, chunk_of, subtract_squares, tiles_of
 from .cholesky import cholesky
 from .gram import gram
 
@@ -60,14 +61,15 @@ def predict_gp(
         mixtures = mixtures_of(offsets, weights, means, scales, per_axis)
         X, y, noise, X_new = map(kernel_array, (X, y, noise, X_new))
         V, V_new = (kernel_array(a) if a is not None else None for a in (basis, basis_new))
-        results = Predictions(n_mixtures, n_new, full)
-        info: Array = cupy.zeros(n_mixtures, dtype=np.int32)
+        results = Predictions(cupy, n_mixtures, n_new, full)
         height, width = _shape_of_chunks(n_mixtures, len(X), n_new, full, max_bytes, trend=V is not None)
         for start, stop in _spans(n_mixtures, height):
-            chunk, info[start:stop] = _factored(mixtures, X, noise, V, start, stop, jitter)
+            chunk, results.info[start:stop] = _factored(mixtures, X, noise, V, start, stop, jitter)
+            own = results.covariance[start:stop] if full else None
             for first, last in _spans(n_new, width):
-                _predict(chunk, X, y, X_new, V, V_new, first, last, *results.at(slice(start, stop), slice(None)))
-        return results.of_type(dtype, info)
+                filled = (results.mean[start:stop], results.variance[start:stop], own)
+                _predict(chunk, X, y, X_new, V, V_new, first, last, *filled)
+        return results.of_type(dtype)
 
 
 def _factored(
@@ -137,24 +139,13 @@ def _outer(left: Array, right: Array) -> Array:
 def _shape_of_chunks(
     n_mixtures: int, n_points: int, n_new: int, full: bool, max_bytes: int | None, *, trend: bool
 ) -> tuple[int, int]:
-    """Mixtures and test points of a chunk: as many of both as fit, and rather more points than mixtures."""
-    bound, account = bound_of(max_bytes)
-
     def needed(width: int) -> int:  # a matrix, its factor, two in the making, and columns with their whitened targets
         columns = n_points * (width + -(-width // _POINTS))
         outer = 2 * max(n_points**2, n_points * width, n_new**2 if full else 0) if trend else 0  # a product in work
         return 8 * (4 * padded(n_points) ** 2 + columns + outer + (n_new**2 if full else 0))
 
     least = n_new if full else min(n_new, _COLUMNS)
-    if n_mixtures and needed(least) > bound:
-        raise MemoryError(
-            f"working memory for one matrix of {n_points} points and {least} test points needs {needed(least)} bytes, "
-            f"more than {account}"
-        )
-    if needed(n_new) <= bound:
-        return max(1, min(n_mixtures, bound // needed(n_new))), max(n_new, 1)
-    rest = bound - needed(0)
-    return 1, max(least, rest // ((24 if trend else 8) * n_points) * _POINTS // (_POINTS + 1) - 1)
+    return chunk_of(n_mixtures, n_new, least, needed, max_bytes, f"one matrix of {n_points} points")
 
 
 def _spans(n: int, step: int) -> Iterator[tuple[int, int]]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..._checks import Array
 from .. import to_host
+from .._results import Likelihoods
 from . import _blocked
 from ._loader import device_limits, device_of
 from ._mixtures import (
@@ -92,15 +93,6 @@ class Problem(NamedTuple):
         return (np.int64(start), np.int64(rows), *map(np.int32, sizes))
 
 
-class Results(NamedTuple):
-    """Arrays of the whole batch, written by the kernels."""
-
-    value: Array
-    info: Array
-    jitter: Array
-    gradients: list[Array]
-
-
 def log_likelihood(
     offsets: Array,
     weights: Array,
@@ -124,14 +116,7 @@ def log_likelihood(
         noise_columns = noise.shape[1]
         plain = mixtures_of(offsets, weights, means, scales, per_axis)
         mixtures, noise = with_basis(plain, kernel_array(noise), basis)
-        parts = (mixtures.weights, mixtures.means, mixtures.scales)
-        shapes = [*(part.shape for part in parts), (n_mixtures, noise.shape[1])]
-        results = Results(
-            cupy.empty(n_mixtures),
-            cupy.zeros(n_mixtures, dtype=np.int32),
-            cupy.zeros(n_mixtures),
-            [cupy.zeros(shape if grad else (1,)) for shape in shapes],
-        )
+        results = Likelihoods(cupy, n_mixtures, mixtures.weights, mixtures.means, noise.shape[1], grad)
         if n_mixtures:
             stats = diagonal_stats(plain, noise)
             points = points_by_axis(X)
@@ -143,9 +128,9 @@ def log_likelihood(
             what = f"working memory for one matrix of {n_points} points"
             for start, stop in planned_chunks(mixtures.edges, each, per_component, max_bytes, what):
                 run(problem, limits, start, stop, results)
-        gradients = without_basis(mixtures, results.gradients, noise_columns) if grad else []
-        cast = [a.astype(dtype, copy=False) for a in (results.value, results.jitter, *gradients)]
-        return cast[0], results.info, cast[1], cast[2:] if grad else None
+        if grad:
+            results.gradients = without_basis(mixtures, results.gradients, noise_columns)
+        return results.of_type(dtype)
 
 
 def axes_at_once(n_dims: int) -> int:
@@ -204,37 +189,35 @@ def small_block(n_points: int, grad: bool, threads: int) -> int:
     return max(128, threads // (4 if matrices >= 4 else 2 if matrices >= 2 else 1))
 
 
-def run_small(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
+def run_small(problem: Problem, limits: Regimes, start: int, stop: int, results: Likelihoods) -> None:
     """Mixtures ``start : stop``, each in the shared memory of one block."""
-    outputs = (results.value, results.info, results.jitter, *results.gradients)
     defines = problem.defines
     block = small_block(problem.n_points, problem.grad, threads_of(defines))
     problem.mixtures.kernel("likelihood", "likelihood_shared_f64", MF_BLOCK=block, **defines)(
         (stop - start,),
         (block,),
-        (*problem.inputs(start, stop), *outputs, np.float64(problem.jitter), *problem.sizes(start)),
+        (*problem.inputs(start, stop), *results.arrays, np.float64(problem.jitter), *problem.sizes(start)),
         shared_mem=small_bytes(problem.n_points, problem.grad),
     )
 
 
-def run_panels(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
+def run_panels(problem: Problem, limits: Regimes, start: int, stop: int, results: Likelihoods) -> None:
     """Mixtures ``start : stop``, each by one block with a panel in shared memory."""
     n_lower = lower_tiles(problem.n_points)
     tiles = min(limits.tiles, n_lower)
     factors = cupy.empty((stop - start, n_lower, TILE, TILE))
-    outputs = (results.value, results.info, results.jitter, *results.gradients)
     sizes = (*problem.sizes(start), np.int32(tiles))
     defines = problem.defines
     block = threads_of(defines)
     problem.mixtures.kernel("likelihood", "likelihood_panel_f64", MF_BLOCK=block, **defines)(
         (stop - start,),
         (block,),
-        (*problem.inputs(start, stop), factors, *outputs, np.float64(problem.jitter), *sizes),
+        (*problem.inputs(start, stop), factors, *results.arrays, np.float64(problem.jitter), *sizes),
         shared_mem=fused_bytes(problem.n_points, tiles, problem.grad),
     )
 
 
-def run_blocked(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
+def run_blocked(problem: Problem, limits: Regimes, start: int, stop: int, results: Likelihoods) -> None:
     """Mixtures ``start : stop`` together; those that fail are tried again one by one."""
     waiting = [(start, stop)]
     for attempt in range(_blocked.RETRIES + 1 if problem.jitter else 1):
@@ -254,7 +237,7 @@ def run_blocked(problem: Problem, limits: Regimes, start: int, stop: int, result
 
 
 def _blocked_attempt(
-    problem: Problem, inputs: tuple[Array, ...], width: int, start: int, stop: int, attempt: int, results: Results
+    problem: Problem, inputs: tuple[Array, ...], width: int, start: int, stop: int, attempt: int, results: Likelihoods
 ) -> Any:
     """Values, codes and gradients of the mixtures that have a factor; returns the codes on the host."""
     n_points, count = problem.n_points, stop - start
@@ -264,9 +247,7 @@ def _blocked_attempt(
     matrices: Array = cupy.empty((count, n + 1, n))
     side = -(-n // SQUARE)
     problem.mixtures.kernel("likelihood", "covariance_f64", **problem.defines)(
-        (count * (side * (side + 1) // 2),),
-        (BLOCK,),
-        (*inputs, added, matrices, *problem.sizes(start), np.int32(n)),
+        (count * (side * (side + 1) // 2),), (BLOCK,), (*inputs, added, matrices, *problem.sizes(start), np.int32(n))
     )
     bounds = n_points * _blocked.EPS * (stats[:, 2] + added)
     factors = _blocked.factor(matrices, bounds, width)
@@ -291,7 +272,7 @@ def _blocked_attempt(
 
 
 def _gradient(
-    problem: Problem, tables: Array, alpha: Array, inverse: Array, trace: Array, mixture: int, results: Results
+    problem: Problem, tables: Array, alpha: Array, inverse: Array, trace: Array, mixture: int, results: Likelihoods
 ) -> None:
     """Gradient of one mixture from alpha (n,) and the lower triangle of C^-1 (n, n): a pass over the pairs.
 

@@ -15,11 +15,11 @@ import numpy as np
 from ..._checks import Array
 from .. import to_host
 from .._lags import lags_of
+from .._results import Likelihoods, Predictions
 from ._loader import device_of, load
 from ._mixtures import (
     BLOCK,
     Mixtures,
-    bound_of,
     diagonal_stats,
     grid_for,
     kernel_array,
@@ -27,7 +27,7 @@ from ._mixtures import (
     phase_tables,
     planned_chunks,
 )
-from ._predictions import Predictions, subtract_squares
+from ._predictions import chunk_of, subtract_squares
 from .gram import gram
 
 __all__ = ["toeplitz_log_likelihood", "toeplitz_predict_gp"]
@@ -54,9 +54,7 @@ def toeplitz_log_likelihood(
     with device_of(weights, means, scales, X, y, noise):
         n_mixtures, n_points = len(offsets) - 1, len(X)
         dtype = np.result_type(weights.dtype, X.dtype, y.dtype)
-        results = _Results(n_mixtures)
-        gradients: list[Array] = [cupy.zeros(a.shape if grad else (1,)) for a in (weights, means, scales)]
-        gradients.append(cupy.zeros((n_mixtures, 1)))
+        results = _Results(n_mixtures, weights, means, grad)
         if n_mixtures:
             mixtures = mixtures_of(offsets, weights, means, scales, False)
             problem = _problem(mixtures, X, y, noise, basis, jitter)
@@ -68,18 +66,15 @@ def toeplitz_log_likelihood(
                 if white is not None:
                     _trend(problem, white, solved, start, stop, results)
                 if solved is not None:
-                    _gradients(problem, tables, solved, start, stop, results, gradients)
-        cast = [a.astype(dtype, copy=False) for a in (results.value, results.jitter, *gradients)]
-        return cast[0], results.info, cast[1], cast[2:] if grad else None
+                    _gradients(problem, tables, solved, start, results)
+        return results.of_type(dtype)
 
 
-class _Results:
+class _Results(Likelihoods):
     """What the kernel says of each mixture."""
 
-    def __init__(self, n_mixtures: int) -> None:
-        self.value: Array = cupy.empty(n_mixtures)
-        self.info: Array = cupy.zeros(n_mixtures, dtype=np.int32)
-        self.jitter: Array = cupy.zeros(n_mixtures)
+    def __init__(self, n_mixtures: int, weights: Array, means: Array, grad: bool) -> None:
+        super().__init__(cupy, n_mixtures, weights, means, 1, grad)
         self.pivots: Array = cupy.empty(n_mixtures)
 
 
@@ -190,21 +185,14 @@ def _trend(problem: _Problem, white: Array, solved: _Solved | None, start: int, 
     return below
 
 
-def _gradients(
-    problem: _Problem,
-    tables: Array,
-    solved: _Solved,
-    start: int,
-    stop: int,
-    results: _Results,
-    gradients: list[Array],
-) -> None:
+def _gradients(problem: _Problem, tables: Array, solved: _Solved, start: int, results: _Results) -> None:
+    """Gradients of the mixtures from `start` on."""
     mixtures, (count, n) = problem.mixtures, solved.predictors.shape
     sums: Array = cupy.empty((count, n))
     args: tuple[Any, ...] = (*solved, results.info, results.pivots, sums)
     sizes: tuple[Any, ...] = (np.int64(start), np.int32(problem.rows), np.int32(n))
     load("toeplitz", "toeplitz_sums_f64")((count * -(-n // BLOCK),), (BLOCK,), (*args, *sizes))
-    args, sizes = (*mixtures.components, problem.lags, tables, sums, *gradients), (np.int64(start), np.int32(n))
+    args, sizes = (*mixtures.components, problem.lags, tables, sums, *results.gradients), (np.int64(start), np.int32(n))
     load("toeplitz", "toeplitz_gradient_f64")((count,), (BLOCK,), (*args, *sizes))
 
 
@@ -228,8 +216,8 @@ def toeplitz_predict_gp(
     with device_of(weights, means, scales, X, y, noise, X_new):
         n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
         dtype = np.result_type(*(a.dtype for a in (weights, X, y, X_new)))
-        predictions = Predictions(n_mixtures, n_new, full)
-        results = _Results(n_mixtures)
+        predictions = Predictions(cupy, n_mixtures, n_new, full)
+        results = _Results(n_mixtures, weights, means, False)
         if n_mixtures:
             mixtures = mixtures_of(offsets, weights, means, scales, False)
             problem = _problem(mixtures, X, y, noise, basis, jitter)
@@ -245,15 +233,15 @@ def toeplitz_predict_gp(
                 for first in range(0, n_new, width):
                     points = slice(first, min(first + width, n_new))
                     part = (problem, X_new[points], kernel_array(V_new[:, points]), white, below, start, stop, results)
-                    _predict(*part, *predictions.at(slice(start, stop), points))
-        return predictions.of_type(dtype, results.info)
+                    own = predictions.covariance[start:stop] if full else None
+                    _predict(*part, predictions.mean[start:stop, points], predictions.variance[start:stop, points], own)
+        predictions.info = results.info
+        return predictions.of_type(dtype)
 
 
 def _shape_of_chunks(
     mixtures: Mixtures, n_points: int, n_new: int, rows: int, full: bool, max_bytes: int | None
 ) -> tuple[int, int]:
-    """Mixtures and test points of a chunk: as many of both as fit, and rather more points than mixtures."""
-    bound, account = bound_of(max_bytes)
     largest = int(np.diff(mixtures.edges).max())
 
     def needed(width: int) -> int:  # tables of a mixture and of the points, the sides of the data, those of the points
@@ -263,14 +251,8 @@ def _shape_of_chunks(
         return 8 * (tables + n_points * sides + matrices)
 
     least = n_new if full else min(n_new, _SIDES)
-    if needed(least) > bound:
-        raise MemoryError(
-            f"working memory for one Toeplitz matrix of {n_points} points and {least} test points needs "
-            f"{needed(least)} bytes, more than {account}"
-        )
-    if needed(n_new) <= bound:
-        return max(1, min(len(mixtures.edges) - 1, bound // needed(n_new))), max(n_new, 1)
-    return 1, max(least, (bound - needed(0)) // (needed(1) - needed(0)))
+    what = f"one Toeplitz matrix of {n_points} points"
+    return chunk_of(len(mixtures.edges) - 1, n_new, least, needed, max_bytes, what)
 
 
 def _predict(
@@ -293,7 +275,8 @@ def _predict(
     # by the lags, not by X: what X is off the grid would not be in the covariance of the data
     cross = gram(*part, kernel_array(problem.lags[:1].T), X_new, nothing, per_axis=False)
     solved: Array = cupy.empty((count, n, n_new))
-    again = _Results(len(results.info))  # the same as those of the data: info and jitter depend on the matrix alone
+    # Info and jitter are as those of the data: they depend on the matrix alone
+    again = _Results(len(results.info), problem.mixtures.weights, problem.mixtures.means, False)
     _schur(problem, cross, solved, False, start, stop, again, by_point=True)
     means: Array = cupy.empty((count, n_new))
     variances: Array = cupy.empty((count, n_new))
