@@ -85,7 +85,7 @@ class HyperKernel:
         Returns
         -------
         K : (B_a, B_b) array of the dtype of `a`
-        pull : callable
+        vjp : callable
             Takes (B_a, B_b), gives what `hyperkernel_vjp` gives.
         """
         first, second = prepare_pair(a, b, self.metric)
@@ -96,7 +96,7 @@ class HyperKernel:
         scale = -1.0 / self.lengthscale**2
 
         @on_their_device
-        def pull(cotangent: Any) -> GMMGradient:
+        def vjp(cotangent: Any) -> GMMGradient:
             cotangent = checked_cotangent(cotangent, *distance.shape)
             xp = array_namespace(distance, cotangent)
             slope = cotangent * covariance
@@ -108,7 +108,7 @@ class HyperKernel:
                 slope *= scale
             return squared_distance_vjp(first, second, slope, distance)
 
-        return in_dtype(covariance, first.batch), pull
+        return in_dtype(covariance, first.batch), vjp
 
     @on_their_device
     def of_distance(self, distance: Any) -> Array:
@@ -228,6 +228,6 @@ def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
     """Call what is compiled here: see `run.warm_up`."""
     for power in (1, 2):
         kernel = HyperKernel(1.0, 1.0, power)
-        covariance, pull = kernel.pullback(g)
-        pull(covariance)
+        covariance, vjp = kernel.pullback(g)
+        vjp(covariance)
         kernel.matvec(g, g, kernel.matrix(g))

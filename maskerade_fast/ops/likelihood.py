@@ -123,33 +123,18 @@ def log_likelihood(
     (X, *_), y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
     basis = None if basis is None else checked_basis(basis, "basis", len(X))
     xb = get_backend(g.weights, X, y, noise, basis)
+    options: dict[str, Any] = {"jitter": float(jitter), "grad": bool(grad), "max_bytes": limit}
+    batch = (g.offsets, g.weights, g.means, g.scales)
     grid = on_grid(X, y, noise, structure, basis)
     if grid is not None:
         X, y, basis = grid
-        value, info, added, parts = xb.toeplitz_log_likelihood(
-            g.offsets, g.weights, g.means, g.scales, X, y, noise,
-            basis=basis, jitter=float(jitter), grad=bool(grad), max_bytes=limit,
-        )  # fmt: skip
-        gradient = None if parts is None else GMMGradient(parts[0], parts[1], parts[2], parts[3][:, 0])
-        return built(LogLikelihood, value, info, added, gradient)
-    value, info, added, parts = xb.log_likelihood(
-        g.offsets,
-        g.weights,
-        g.means,
-        g.scales,
-        X,
-        y,
-        noise,
-        basis=basis,
-        per_axis=phase == "per_axis",
-        jitter=float(jitter),
-        grad=bool(grad),
-        max_bytes=limit,
-    )
+        results = xb.toeplitz_log_likelihood(*batch, X, y, noise, basis=basis, **options)
+    else:
+        results = xb.log_likelihood(*batch, X, y, noise, basis=basis, per_axis=phase == "per_axis", **options)
+    value, info, added, parts = results
     if parts is None:
         return built(LogLikelihood, value, info, added)
-    per_point = is_by_point(noise_variance)
-    d_noise = parts[3] if per_point else parts[3][:, 0]
+    d_noise = parts[3] if grid is None and is_by_point(noise_variance) else parts[3][:, 0]
     return built(LogLikelihood, value, info, added, GMMGradient(parts[0], parts[1], parts[2], d_noise))
 
 

@@ -10,32 +10,22 @@ import numpy as np
 from ..._checks import Array
 from ._jit import inner, loop
 from ._math import EPS
-from ._pair_sums import LANES, fill_table, new_table, table_moments, tail
+from ._pair_sums import LANES, Gaussians, fill_table, new_table, table_moments, tail
 
 _CUBIC_ERROR = 1e-7  # in probability, at the middle of an interval before it is halved for the last time
 _PARTS = 16
 
 
 @loop
-def fill_quantiles(
-    start: int,
-    stop: int,
-    packed: Array,
-    anchor: int,
-    means: Array,
-    variances: Array,
-    levels: Array,
-    scores: Array,
-    out: Array,
-) -> None:
-    local, table = new_table(means.shape[0], len(packed))
+def fill_quantiles(start: int, stop: int, g: Gaussians, levels: Array, scores: Array, out: Array) -> None:
+    local, table = new_table(g)
     tails, slopes = np.empty(LANES), np.empty(LANES)
     for point in range(start, stop):
-        fill_table(point, packed, anchor, means, variances, local, table)
+        fill_table(point, g, local, table)
         moments = table_moments(table)
         for k in range(len(levels)):
             u = _solve(levels[k, point], scores[k, point], moments, table, tails, slopes)
-            out[k, point] = means[anchor, point] + u
+            out[k, point] = g.means[g.anchor, point] + u
 
 
 @inner
@@ -77,13 +67,11 @@ def _solve(
 
 
 @loop
-def fill_draws(
-    start: int, stop: int, packed: Array, anchor: int, means: Array, variances: Array, levels: Array, out: Array
-) -> None:
-    local, table = new_table(means.shape[0], len(packed))
+def fill_draws(start: int, stop: int, g: Gaussians, levels: Array, out: Array) -> None:
+    local, table = new_table(g)
     tails, slopes = np.empty(LANES), np.empty(LANES)
     for point in range(start, stop):
-        fill_table(point, packed, anchor, means, variances, local, table)
+        fill_table(point, g, local, table)
         moments = table_moments(table)
         probabilities = np.ascontiguousarray(levels[:, point])
         first = _solve(probabilities.min(), 0.0, moments, table, tails, slopes)
@@ -92,7 +80,7 @@ def fill_draws(
         masses = np.array([node[1] for node in nodes])
         for k in range(len(probabilities)):
             right = min(max(np.searchsorted(masses, probabilities[k]), 1), len(nodes) - 1)
-            out[k, point] = means[anchor, point] + _invert_cubic(probabilities[k], nodes[right - 1], nodes[right])
+            out[k, point] = g.means[g.anchor, point] + _invert_cubic(probabilities[k], nodes[right - 1], nodes[right])
 
 
 @inner

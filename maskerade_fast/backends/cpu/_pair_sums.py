@@ -12,7 +12,7 @@ without reordering at the compiler's whim.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,35 +23,32 @@ from ._math import EPS, exp_neg, fma
 LANES = 64
 
 
+class Gaussians(NamedTuple):
+    """The Gaussians that are combined, at all points."""
+
+    packed: Array  # the lower triangle of W by rows, off-diagonal entries doubled, padded with 0 to whole lanes
+    anchor: int  # the Gaussian of most weight, whose mean is a table's centre
+    means: Array  # (h, M)
+    variances: Array  # (h, M)
+
+
 @loop
-def fill_moments(
-    start: int,
-    stop: int,
-    packed: Array,
-    anchor: int,
-    means: Array,
-    variances: Array,
-    total: Array,
-    mean: Array,
-    variance: Array,
-) -> None:
-    local, table = new_table(means.shape[0], len(packed))
+def fill_moments(start: int, stop: int, g: Gaussians, total: Array, mean: Array, variance: Array) -> None:
+    local, table = new_table(g)
     for point in range(start, stop):
-        fill_table(point, packed, anchor, means, variances, local, table)
+        fill_table(point, g, local, table)
         total[point], shift, variance[point] = table_moments(table)
-        mean[point] = means[anchor, point] + shift
+        mean[point] = g.means[g.anchor, point] + shift
 
 
 @loop
-def fill_cdf(
-    start: int, stop: int, packed: Array, anchor: int, means: Array, variances: Array, y: Array, out: Array
-) -> None:
-    local, table = new_table(means.shape[0], len(packed))
+def fill_cdf(start: int, stop: int, g: Gaussians, y: Array, out: Array) -> None:
+    local, table = new_table(g)
     tails, slopes = np.empty(LANES), np.empty(LANES)
     for point in range(start, stop):
-        fill_table(point, packed, anchor, means, variances, local, table)
+        fill_table(point, g, local, table)
         for k in range(len(y)):
-            u = y[k, point] - means[anchor, point]
+            u = y[k, point] - g.means[g.anchor, point]
             out[k, point] = tail(u, 1.0, table[0], table[1], table[2], tails, slopes)[0]
 
 
@@ -82,10 +79,9 @@ def fill_log_density(
 
 
 @inner
-def fill_table(
-    point: int, packed: Array, anchor: int, means: Array, variances: Array, local: Array, table: Array
-) -> None:
+def fill_table(point: int, g: Gaussians, local: Array, table: Array) -> None:
     """Fill the rows of `table`: weight, mean minus ``means[anchor]`` and 1/sd of every pair at one point."""
+    packed, anchor, means, variances = g
     h = means.shape[0]
     centre = means[anchor, point]
     mean, precision, root = local[0], local[1], local[2]
@@ -110,11 +106,11 @@ def fill_table(
 
 
 @inner
-def new_table(h: int, n_entries: int) -> Any:
+def new_table(g: Gaussians) -> Any:
     """Scratch of one thread; the padding stays weight 0, mean 0, sd 1."""
-    table = np.zeros((3, n_entries))
+    table = np.zeros((3, len(g.packed)))
     table[2] = 1.0
-    return np.empty((3, h)), table
+    return np.empty((3, len(g.means))), table
 
 
 @inner
