@@ -98,7 +98,7 @@ def require_gpu() -> None:
 def gpu_names() -> list[str]:
     """What the usable GPUs call themselves; BackendUnavailableError if there is none."""
     require_gpu()
-    names: list[str] = importlib.import_module(f"{__name__}.gpu._devices").names()
+    names: list[str] = importlib.import_module(f"{__name__}.gpu._loader").device_names()
     return names
 
 

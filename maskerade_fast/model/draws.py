@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .._checks import Array, generator, integer
-from .._containers import own_arrays, short_repr
+from .._containers import container
 from .._memory import require_bytes
 from .gmm import GMMBatch
 from .latent import Latent, LatentMap
 from .nets import BITS, power_of_two
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class Draws:
     """Mixtures drawn from a measure, with weights that sum to 1.
 
@@ -32,11 +31,6 @@ class Draws:
     mixtures: GMMBatch
     weights: Array
     latent: Latent
-
-    __repr__ = short_repr
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
 
     def __len__(self) -> int:
         return len(self.weights)

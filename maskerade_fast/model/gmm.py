@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._checks import Array, float_array, is_float32, one_of, plain_array
-from .._containers import own_arrays, short_repr
+from .._containers import container
 from ..backends import array_namespace, is_cupy, on_their_device, to_device, to_host
 
 Mixture = tuple[Any, Any, Any]
@@ -229,7 +229,7 @@ class GMMBatch:
         return (self.weights, self.means, self.scales, self.noise_variances)
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class GMMGradient:
     """Gradient of a scalar (or of one scalar a mixture) with respect to the arrays of a GMMBatch.
 
@@ -241,11 +241,6 @@ class GMMGradient:
     means: Array
     scales: Array
     noise_variance: Array | None = None
-
-    __repr__ = short_repr
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
 
     def to(self, device: str) -> GMMGradient:
         """The same gradient on "cpu" or "gpu"; see `GMMBatch.to`."""

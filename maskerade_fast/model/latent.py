@@ -25,7 +25,7 @@ import numpy as np
 from scipy import special
 
 from .._checks import Array, is_cupy, positive, real
-from .._containers import own_arrays, short_repr
+from .._containers import container
 from .gmm import GMMBatch, GMMGradient
 from .latent_layout import Layout, breaks_of_orders, cumulated, layout_of
 from .stick_breaking import TINY, Sticks, break_sticks, log_slopes, safe_log, stick_coordinates
@@ -54,7 +54,7 @@ class LogNormal:
         return np.where(value > 0.0, density, -np.inf)
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class Latent:
     """Latent coordinates of B mixtures of any sizes.
 
@@ -71,11 +71,6 @@ class Latent:
     sizes: Array
     offsets: Array
     values: Array
-
-    __repr__ = short_repr
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -97,7 +92,7 @@ class Latent:
         return Latent(self.sizes, self.offsets, values)
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class LatentMap:
     """The map T of docs/mathematics.md section 9 and its derivatives; `Prior.latent_map` builds it from checked values.
 
@@ -124,11 +119,6 @@ class LatentMap:
     fold: bool
     noise_variance: float | LogNormal
     mass: float | LogNormal
-
-    __repr__ = short_repr
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
 
     @property
     def n_dims(self) -> int:

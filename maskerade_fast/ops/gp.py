@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from .._checks import Array, is_cupy, one_of
-from .._containers import built, own_arrays, short_repr
+from .._containers import built, container
 from .._memory import require_room
 from ..backends import array_namespace, get_backend, on_their_device
 from ..model.gmm import GMMBatch
@@ -15,7 +14,7 @@ from .gram import PHASES, checked_points, is_by_point
 from .likelihood import checked_basis, checked_problem
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class GPPrediction:
     """Predictions of B mixtures at M test points.
 
@@ -35,11 +34,6 @@ class GPPrediction:
     variance: Array
     covariance: Array | None
     info: Array
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
-
-    __repr__ = short_repr
 
 
 @on_their_device

@@ -5,11 +5,10 @@ With a trend y ~ N(0, K(X, X) + V V' + noise), V its basis functions (section 10
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from .._checks import Array, check_finite, check_size, float_array, integer, non_negative, one_of, seen_by_host
-from .._containers import built, own_arrays, short_repr
+from .._containers import built, container
 from ..backends import array_namespace, get_backend, on_their_device
 from ..model.gmm import GMMBatch, GMMGradient
 from ..model.grid import on_grid
@@ -18,7 +17,7 @@ from .gram import PHASES, Points, checked_noise, checked_points, is_by_point, wa
 _SHARED_POINTS = (512, 2048)  # so many that CPU threads share one matrix, and then its factorisation
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class LogLikelihood:
     """Log-likelihoods of a batch of B mixtures.
 
@@ -40,11 +39,6 @@ class LogLikelihood:
     info: Array
     jitter: Array
     grad: GMMGradient | None = None
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
-
-    __repr__ = short_repr
 
 
 @on_their_device

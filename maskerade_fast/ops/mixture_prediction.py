@@ -17,13 +17,13 @@ matrix of some hundred rows as well.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from .._checks import Array, check_size, float_array, generator, integer, is_cupy, positive, real
-from .._containers import built, own_arrays, short_repr
+from .._containers import built, container
 from .._memory import require_bytes
 from ..backends import array_namespace, get_backend, on_their_device, single_threaded_blas, to_device_of, to_host
 from ..model.gmm import GMMBatch
@@ -32,7 +32,7 @@ _CLIP = 1e-8  # negative eigenvalues of W taken for rounding, as a fraction of t
 _MANY_DRAWS = 64  # from here on a table of the CDF costs less than solving for each draw
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class Prediction:
     """M independent one-dimensional predictive densities; made by `combine_gaussians`.
 
@@ -62,11 +62,6 @@ class Prediction:
     means: Array
     variances: Array
     total: Array
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
-
-    __repr__ = short_repr
 
     def __len__(self) -> int:
         return len(self.mean)

@@ -26,7 +26,6 @@ UNFIT = ("CompileError", "nvcc error", "NVRTC", "SyntaxError")  # of a fault tha
 NEAR = {  # module or source: the tests that look at it first, by parts of their names
     rules.GPU: {
         "_blocked": ("gpu_regimes", "gpu_likelihood"),
-        "_devices": ("devices",),
         "_loader": ("gpu_loader", "gpu_streams", "devices"),
         "_mixtures": ("gpu_gram", "gpu_likelihood", "gpu_gp", "trend"),
         "__init__": ("backend_contract",),

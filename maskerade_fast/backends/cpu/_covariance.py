@@ -1,7 +1,7 @@
 """The covariance C_b of one mixture, Gram matrix plus noise and trend, built and factored in a worker's buffers.
 
 A trend is V V' for basis functions V' (q, N): `gram_rows` adds its entries, and the noise table here holds its
-diagonal already (`_points.noise_with_basis`).
+diagonal already (`_loop_arrays.noise_with_basis`).
 
 Likelihood and prediction both start here: by one thread for each mixture (`factor_mixture`), or by all threads together
 where there are fewer mixtures than threads or the matrix is large (`factor_shared`), with the same bits.

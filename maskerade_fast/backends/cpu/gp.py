@@ -17,9 +17,8 @@ from ._covariance import factor_shared, share_matrices
 from ._gp_loops import POINTS, PredictionResults, prediction_entries, predictions
 from ._jit import repeated
 from ._likelihood_loops import BLOCKS_STAGE, FACTOR_STAGE, FINISH_STAGE, VALUE_STAGE
-from ._loop_arrays import loop_array, loop_batch
+from ._loop_arrays import basis_by_function, least_values, loop_array, loop_batch, noise_with_basis, points_by_axis
 from ._parallel import n_threads, parallel_for, single_threaded_blas
-from ._points import basis_by_function, least_values, noise_with_basis, points_by_axis
 from ._workers import Workers
 
 __all__ = ["predict_gp"]

@@ -20,9 +20,8 @@ from ..._checks import Array
 from ..._memory import require_room
 from ._gram_loops import ROWS, SPLIT_SIZE, finish_triangles, gram_entries, gram_items
 from ._jit import repeated
-from ._loop_arrays import loop_array, loop_batch
+from ._loop_arrays import least_values, loop_array, loop_batch, points_by_axis
 from ._parallel import n_threads, parallel_for
-from ._points import least_values, points_by_axis
 
 __all__ = ["gram"]
 

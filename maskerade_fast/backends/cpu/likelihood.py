@@ -27,9 +27,8 @@ from ._likelihood_loops import (
     likelihood_entries,
     likelihoods,
 )
-from ._loop_arrays import loop_array, loop_batch
+from ._loop_arrays import basis_by_function, least_values, loop_array, loop_batch, noise_with_basis, points_by_axis
 from ._parallel import n_threads, parallel_for, single_threaded_blas
-from ._points import basis_by_function, least_values, noise_with_basis, points_by_axis
 from ._workers import Workers
 
 __all__ = ["log_likelihood"]

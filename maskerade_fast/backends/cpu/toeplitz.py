@@ -14,16 +14,15 @@ from __future__ import annotations
 import numpy as np
 
 from ..._checks import Array
-from .._lags import lags_of
+from .._exact import lags_of
 from .._results import Likelihoods, Predictions
 from ._arguments import NewPoints, Points
 from ._gp_loops import POINTS, PredictionResults, covariance_address
 from ._gram_loops import gram_entries
 from ._jit import repeated
 from ._likelihood_loops import LikelihoodResults
-from ._loop_arrays import loop_array, loop_batch
+from ._loop_arrays import basis_by_function, loop_array, loop_batch, points_by_axis
 from ._parallel import n_threads, parallel_for, single_threaded_blas
-from ._points import basis_by_function, points_by_axis
 from ._toeplitz_loops import PANEL, Grid, fill_likelihoods, fill_prediction_blocks, finish_prediction
 from ._trend import targets_and_basis
 from ._workers import Workers

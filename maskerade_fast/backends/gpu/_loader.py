@@ -35,7 +35,7 @@ except OSError as error:
         "set CUPY_CACHE_DIR to one that can be written"
     ) from error
 
-__all__ = ["DeviceLimits", "Kernel", "device_limits", "device_of", "expand", "load", "source_folder"]
+__all__ = ["DeviceLimits", "Kernel", "device_limits", "device_names", "device_of", "expand", "load", "source_folder"]
 
 DEFAULT_SHARED = 48 * 1024  # bytes a block may have without a request
 ONE_ENTRY, WITH_ENTRY = "MF_ONE_ENTRY", "MF_WITH_"  # macros: leave out every entry but those with a macro of their own
@@ -89,6 +89,12 @@ def device_of(*arrays: Any) -> Any:
     if len(devices) > 1:
         raise ValueError(f"arrays live on devices {devices}, expected one; copy them with cupy.cuda.Device(k)")
     return cupy.cuda.Device(devices[0]) if devices else cupy.cuda.Device()
+
+
+def device_names() -> list[str]:
+    """What the cards are called, in the order of their numbers."""
+    runtime = cupy.cuda.runtime
+    return [runtime.getDeviceProperties(k)["name"].decode() for k in range(runtime.getDeviceCount())]
 
 
 class Kernel:

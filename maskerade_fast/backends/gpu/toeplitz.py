@@ -14,7 +14,7 @@ import numpy as np
 
 from ..._checks import Array
 from .. import to_host
-from .._lags import lags_of
+from .._exact import lags_of
 from .._results import Likelihoods, Predictions
 from ._loader import device_of, load
 from ._mixtures import (
