@@ -77,8 +77,8 @@ def _energy_vjp(
 ) -> None:  # fmt: skip
     """Add sum_l h_l w_l d||p_i - p_l|| over ranks to components [begin, end), h the cotangents.
 
-    `r2` is 0 before and after. Coordinates go in blocks of 4; the last two, if they are left over, with the root. Where atoms meet, 0/0 = 0.
-    `sign` is -1 for the coordinates that are mirrored: those of p_i are, in place of all p_l.
+    `r2` is 0 before and after. Coordinates go in blocks of 4; the last two, if they are left over, with the root. Where
+    atoms meet, 0/0 = 0. `sign` is -1 for the coordinates that are mirrored: those of p_i are, instead of all p_l.
     """
     n = points.shape[1]
     signs = 2 if n_reflect > 0 else 1
