@@ -54,7 +54,7 @@ __device__ __forceinline__ void factor_and_invert(const StoredTile& tile, double
     double a[TILE];
 #pragma unroll
     for (int c = 0; c < TILE; c += 2) {
-        const Pair entries = pair_at(tile, row, c);
+        const EntryPair entries = pair_at(tile, row, c);
         a[c] = is_z ? z[c] : below ? (c == row ? 1.0 : 0.0) : -entries.first;
         a[c + 1] = is_z ? z[c + 1] : below ? (c + 1 == row ? 1.0 : 0.0) : -entries.second;
     }
@@ -112,7 +112,7 @@ __device__ __forceinline__ void factor_and_invert(const StoredTile& tile, double
 __device__ __forceinline__ void load_row(const StoredTile& from, int row, double (&y)[TILE]) {
 #pragma unroll
     for (int c = 0; c < TILE; c += 2) {
-        const Pair pair = pair_at(from, row, c);
+        const EntryPair pair = pair_at(from, row, c);
         y[c] = pair.first;
         y[c + 1] = pair.second;
     }

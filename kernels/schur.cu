@@ -8,8 +8,8 @@
 // places m < 0 the same is Levinson's recursion: p there is minus the predictor's coefficients, y the solution. Entry m
 // + t after step t depends on entry m + 1 after step t - 1, and on nothing below: a warp keeps a tile of places in
 // registers for STEPS steps, p and y moving down a place a step, and needs STEPS - 1 places above to begin with. The
-// steps' g and c come of the first STEPS places, which every warp works out by itself; so there is a barrier every
-// STEPS steps only, and between two sets of vectors none is read and written at once.
+// steps' g and c depend on the first STEPS places alone, which every warp computes by itself; so there is a barrier
+// every STEPS steps only, and between two sets of vectors none is read and written at once.
 //
 // MF_WHOLE: 1 for the places below 0 too, which solutions and gradients need. MF_SIDES: right-hand sides of a block.
 // variants: MF_WHOLE=0,1 MF_SIDES=1,3

@@ -28,9 +28,8 @@ from .._checks import Array, is_cupy, positive, real
 from .._containers import container
 from .gmm import GMMBatch, GMMGradient
 from .latent_layout import Layout, breaks_of_orders, cumulated, layout_of
-from .stick_breaking import TINY, Sticks, break_sticks, log_slopes, safe_log, stick_coordinates
+from .stick_breaking import LOG_SQRT_2PI, TINY, Sticks, break_sticks, log_slopes, safe_log, stick_coordinates
 
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _BOUND = 37.5  # Φ(-37.5) is still a normal float64: coordinates of points on the edge of the support end here
 _MAX_LOG = 700.0  # exp(700) is finite
 
@@ -50,7 +49,7 @@ class LogNormal:
         """Log density with respect to Lebesgue measure in the value itself (not its log); -inf at 0."""
         log_value = np.log(np.maximum(value, TINY))
         z = (log_value - self.log_mean) / self.log_sd
-        density = -0.5 * z * z - _LOG_SQRT_2PI - math.log(self.log_sd) - log_value
+        density = -0.5 * z * z - LOG_SQRT_2PI - math.log(self.log_sd) - log_value
         return np.where(value > 0.0, density, -np.inf)
 
 

@@ -16,7 +16,7 @@ from scipy import special
 from .._checks import Array
 
 TINY = float(np.finfo(np.float64).tiny)
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _LOG_LEADING = -39.0  # below e^-39 the first term of the incomplete beta series is exact to rounding
 
 
@@ -47,7 +47,7 @@ def break_sticks(xi: Array, sticks_left: Array, is_stick: Array, concentration: 
 
 def log_slopes(xi: Array, sticks: Sticks, sticks_left: Array, is_stick: Array, concentration: float) -> Array:
     """log(-d log(1 - v)/dξ), (B, n_max); 0 in the padding."""
-    log_phi = -0.5 * xi * xi - _LOG_SQRT_2PI
+    log_phi = -0.5 * xi * xi - LOG_SQRT_2PI
     if sticks.log_fraction is None:
         return np.where(is_stick, log_phi - special.log_ndtr(-xi) - np.log(sticks_left), 0.0)
     a, b = concentration, concentration * sticks_left

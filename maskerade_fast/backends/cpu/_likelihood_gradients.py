@@ -2,8 +2,8 @@
 
     dL/dp = sum_ij G_ij dC_ij/dp,   G = (alpha alpha' - C^-1) / 2
 
-The inverse never exists whole: for each block of its columns two triangular solves give the rows below the block, which
-is all that symmetry leaves to know, 2/3 N^3 operations in total, and one pass over them rebuilds dC by angle addition.
+The inverse never exists whole: for each block of its columns two triangular solves give the rows below the block (the
+others follow from symmetry), 2/3 N^3 operations in total, and one pass over them rebuilds dC by angle addition.
 Blocks are fixed and their sums are added in order, so the bits depend neither on threads nor on how a batch is cut.
 """
 

@@ -6,7 +6,7 @@ With precisions l = 1/C a pair is the Gaussian of (docs/mathematics.md section 8
     m_ij = mu_j + l_i (mu_i - mu_j) / (l_i + l_j),      V_ij = 2 / (l_i + l_j)
 
 kept in a table as (W_ij s_ij, mean, 1/sd), one row each. Sums run over `LANES` accumulators so that they vectorise
-without reordering at the compiler's whim.
+in an order that the compiler does not choose.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Distances between all pairs of mixtures by lanes; `backends.contract` has the maths.
 
 The mixtures of the right-hand side lie in *lanes*: windows of 256 mixtures, ordered by size within a window,
-and for each k the k-th components of all mixtures of the window that have one, side by side. The innermost
+and for each rank k the k-th components of all mixtures of the window that have one, side by side. The innermost
 loop then runs over mixtures with unit stride, adds straight into one sum a mixture, and LLVM vectorises it;
 neither a temporary of size pairs x components nor a ragged sum is left.
 """
