@@ -23,7 +23,7 @@ def loop_array(array: Array, dtype: Any = np.float64) -> Array:
 
 
 def loop_batch(offsets: Array, weights: Array, means: Array, scales: Array) -> Mixtures:
-    """`loop_array` arrays of a GMMBatch."""
+    """The arrays of a GMMBatch, each by `loop_array`."""
     return Mixtures(loop_array(offsets, np.int64), loop_array(weights), loop_array(means), loop_array(scales))
 
 
