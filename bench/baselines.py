@@ -27,7 +27,7 @@ from maskerade_fast.adaptive.modes import curved
 from maskerade_fast.adaptive.starts import Summit
 from maskerade_fast.model.gmm import concat
 from maskerade_fast.model.latent import Latent
-from maskerade_fast.model.prior import power_of_two, sobol_normal
+from maskerade_fast.model.nets import power_of_two, sobol_normal
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -38,9 +38,9 @@ import maskerade_fast as mf
 from maskerade_fast.backends.cpu._arguments import Mixtures, Workspace
 from maskerade_fast.backends.cpu._covariance_loops import prepare_mixture
 from maskerade_fast.backends.cpu._gram_loops import gram_entries, gram_rows
+from maskerade_fast.backends.cpu._loop_arrays import points_by_axis
 from maskerade_fast.backends.cpu._math import exp_neg
 from maskerade_fast.backends.cpu._parallel import parallel_for, single_threaded_blas
-from maskerade_fast.backends.cpu._points import points_by_axis
 from maskerade_fast.ops.gp import predict_gp
 from maskerade_fast.ops.gram import gram
 from maskerade_fast.ops.hyperkernel import hyperkernel_matvec

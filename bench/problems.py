@@ -67,8 +67,8 @@ def state_of_a_run(h: int, m: int) -> tuple[mf.Surrogate, mf.Evidence, mf.PriorM
     """What an acquisition step sees: a surrogate of h mixtures, its integral over m nodes, and their measure."""
     rng = np.random.default_rng(0)
     measure = mf.PriorMeasure(mf.Prior.paper(np.linspace(0, 1, 144)))
-    nodes = measure.draw(m, rng)
-    g = measure.candidates(h, rng).mixtures
+    nodes = measure.nodes(m, rng)
+    g = measure.random_draws(h, rng).mixtures
     s = mf.Surrogate.fit(g, -0.02 * np.add.reduceat(g.weights * g.means[:, 0], g.offsets[:-1]) ** 2)
     e = mf.integrate(s, nodes.mixtures, nodes.weights)
     return s, e, measure

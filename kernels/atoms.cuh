@@ -76,11 +76,6 @@ __device__ __forceinline__ float root(float x) {
     return x * rsqrtf(fmaxf(x, 1.17549435e-38f));
 }
 
-// 1 / sqrt(x); where atoms meet some 1e-154 times differences of 0: the subgradient 0
-__device__ __forceinline__ double inverse_root(double x) {
-    return branchless_inverse_root(x);
-}
-
 // Sum over j of w_j g_j for one i
 template <typename R> struct Total;
 
@@ -188,67 +183,68 @@ template <> struct Gap<REFLECTED_GAUSSIAN, double> {
 };
 
 // Slope: the gradient of h g(p_i, q_j), h a number, from the finished gap; the factor w_i comes at the end, and
-// for Gaussian scales the factor s_i. `start` returns h g. Always float64.
+// for Gaussian scales the factor s_i. Where atoms meet the inverse root is some 1e-154, times differences of 0: the
+// subgradient 0. `start` returns h g. Always float64.
 template <int FORM> struct Slope;
 
 template <> struct Slope<ENERGY> {
-    double pull;
+    double factor;
 
     __device__ __forceinline__ double start(const Gap<ENERGY, double>& gap, double h) {
-        pull = h * inverse_root(gap.squares);
-        return pull * gap.squares;
+        factor = h * branchless_inverse_root(gap.squares);
+        return factor * gap.squares;
     }
     __device__ __forceinline__ void add(Axis<double> p, Axis<double> q, double, Axis<double>* g) const {
-        g->mean = fma(pull, p.mean - q.mean, g->mean);
-        g->scale = fma(pull, p.scale - q.scale, g->scale);
+        g->mean = fma(factor, p.mean - q.mean, g->mean);
+        g->scale = fma(factor, p.scale - q.scale, g->scale);
     }
 };
 
 template <> struct Slope<REFLECTED> {
-    double pull;
+    double factor;
     double mirrored;
 
     __device__ __forceinline__ double start(const Gap<REFLECTED, double>& gap, double h) {
-        pull = 0.5 * h * inverse_root(gap.squares);
-        mirrored = 0.5 * h * inverse_root(gap.mirrored);
-        return fma(pull, gap.squares, mirrored * gap.mirrored);
+        factor = 0.5 * h * branchless_inverse_root(gap.squares);
+        mirrored = 0.5 * h * branchless_inverse_root(gap.mirrored);
+        return fma(factor, gap.squares, mirrored * gap.mirrored);
     }
     __device__ __forceinline__ void add(Axis<double> p, Axis<double> q, double, Axis<double>* g) const {
-        g->mean = fma(pull, p.mean - q.mean, fma(mirrored, p.mean + q.mean, g->mean));
-        g->scale = fma(pull + mirrored, p.scale - q.scale, g->scale);
+        g->mean = fma(factor, p.mean - q.mean, fma(mirrored, p.mean + q.mean, g->mean));
+        g->scale = fma(factor + mirrored, p.scale - q.scale, g->scale);
     }
 };
 
 template <> struct Slope<GAUSSIAN> {
-    double pull;
+    double factor;
 
     __device__ __forceinline__ double start(const Gap<GAUSSIAN, double>& gap, double h) {
-        pull = h * gap.value();
-        return pull;
+        factor = h * gap.value();
+        return factor;
     }
     __device__ __forceinline__ void add(Axis<double> p, Axis<double> q, double b2, Axis<double>* g) const {
         const double inverse = 1.0 / fma(q.scale, q.scale, fma(p.scale, p.scale, b2));
         const double z = (p.mean - q.mean) * inverse;
-        g->mean = fma(-pull, z, g->mean);
-        g->scale = fma(pull, fma(z, z, -inverse), g->scale);
+        g->mean = fma(-factor, z, g->mean);
+        g->scale = fma(factor, fma(z, z, -inverse), g->scale);
     }
 };
 
 template <> struct Slope<REFLECTED_GAUSSIAN> {
-    double pull;
+    double factor;
     double mirrored;
 
     __device__ __forceinline__ double start(const Gap<REFLECTED_GAUSSIAN, double>& gap, double h) {
         const double height = -h * sqrt(gap.product);
-        pull = height * exp(gap.exponent);
+        factor = height * exp(gap.exponent);
         mirrored = height * exp(gap.mirrored);
-        return pull + mirrored;
+        return factor + mirrored;
     }
     __device__ __forceinline__ void add(Axis<double> p, Axis<double> q, double b2, Axis<double>* g) const {
         const double inverse = 1.0 / fma(q.scale, q.scale, fma(p.scale, p.scale, b2));
         const double z = (p.mean - q.mean) * inverse;
         const double y = (p.mean + q.mean) * inverse;
-        g->mean = fma(-pull, z, fma(-mirrored, y, g->mean));
-        g->scale = fma(pull, fma(z, z, -inverse), fma(mirrored, fma(y, y, -inverse), g->scale));
+        g->mean = fma(-factor, z, fma(-mirrored, y, g->mean));
+        g->scale = fma(factor, fma(z, z, -inverse), fma(mirrored, fma(y, y, -inverse), g->scale));
     }
 };

@@ -45,7 +45,7 @@ __device__ __forceinline__ void factor_square(double* square, int n_tiles, doubl
         for (int e = warp_of(); e < (int)lower_index(left, 0); e += warp_of() == 0 ? BLOCK : WARPS - 1) {
             const int i = k + 1 + (int)lower_row(e);
             const int j = k + 1 + e - (int)lower_index(i - k - 1, 0);
-            Tile tile = load_tile(tiles.at(i, j), ROW_STRIDE);
+            WarpTile tile = load_tile(tiles.at(i, j), ROW_STRIDE);
             add_product<-1>(tile, Rows{tiles.at(i, k), ROW_STRIDE}, Rows{tiles.at(j, k), ROW_STRIDE});
             store_tile(tile, tiles.at(i, j), ROW_STRIDE);
         }
@@ -168,7 +168,7 @@ __device__ __forceinline__ void solve_rows(double* memory, int side, int n_rows,
     double* const own = memory + SQUARE_SIZE + warp_of() * TILE * ROW_STRIDE;
     const double* const inverses = memory + SQUARE_SIZE + ROWS_SIZE;
     for (int v = 0; v < side / TILE; ++v) {
-        Tile tile = load_tile(own + v * TILE, ROW_STRIDE);
+        WarpTile tile = load_tile(own + v * TILE, ROW_STRIDE);
         for (int m = 0; m < v; ++m) {
             add_product<-1>(tile, Rows{own + m * TILE, ROW_STRIDE}, Rows{tiles.at(v, m), PADDED});
         }

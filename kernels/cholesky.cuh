@@ -2,23 +2,21 @@
 // memory is in elimination.cuh, what all blocks do with matrices of any size in cholesky.cu.
 //
 // A pivot of at most N eps max diag, or one that is not finite, fails the matrix: its column is noted, the pivot is
-// replaced by 1, and nothing more is asked of that matrix.
+// replaced by 1, and the rest of that matrix is meaningless.
 #pragma once
 
 #include "common.cuh"
 
 constexpr int TILE = 16;
-constexpr double EPSILON = 2.220446049250313e-16;
-constexpr double LOG_2_PI = 1.8378770664093454836;
-constexpr int ATTEMPTS = 4; // no shift, then 1e-4, 1e-2 and 1 times the largest allowed
+constexpr int ATTEMPTS = 4; // no jitter, then 1e-4, 1e-2 and 1 times the largest allowed
 
-__device__ __forceinline__ double shift_of(int attempt, double jitter, double mean_diagonal) {
+__device__ __forceinline__ double jitter_of(int attempt, double jitter, double mean_diagonal) {
     return attempt == 0 ? 0.0 : jitter * mean_diagonal * (attempt == 1 ? 1e-4 : attempt == 2 ? 1e-2 : 1.0);
 }
 
 // A 16 x 16 tile in the registers of a warp, eight entries a lane. Tensor instructions fix which lane has which;
 // without them a lane has 2 rows by 4 columns.
-struct Tile {
+struct WarpTile {
     double entry[8];
 };
 
@@ -38,8 +36,8 @@ __device__ __forceinline__ int tile_column(int e) {
 #endif
 }
 
-__device__ __forceinline__ Tile zero_tile() {
-    Tile tile;
+__device__ __forceinline__ WarpTile zero_tile() {
+    WarpTile tile;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
         tile.entry[e] = 0.0;
@@ -47,8 +45,8 @@ __device__ __forceinline__ Tile zero_tile() {
     return tile;
 }
 
-__device__ __forceinline__ Tile load_tile(const double* from, int stride) {
-    Tile tile;
+__device__ __forceinline__ WarpTile load_tile(const double* from, int stride) {
+    WarpTile tile;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
         tile.entry[e] = from[tile_row(e) * stride + tile_column(e)];
@@ -56,7 +54,7 @@ __device__ __forceinline__ Tile load_tile(const double* from, int stride) {
     return tile;
 }
 
-__device__ __forceinline__ void store_tile(const Tile& tile, double* to, int stride) {
+__device__ __forceinline__ void store_tile(const WarpTile& tile, double* to, int stride) {
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
         to[tile_row(e) * stride + tile_column(e)] = tile.entry[e];
@@ -98,7 +96,7 @@ template <typename View> __device__ __forceinline__ Fragment load_fragment(const
 
 // Columns 8 HALF to 8 HALF + 7 of a tile, plus the product of two fragments
 template <int HALF>
-__device__ __forceinline__ void multiply_half(Tile& tile, const Fragment& left, const Fragment& right) {
+__device__ __forceinline__ void multiply_half(WarpTile& tile, const Fragment& left, const Fragment& right) {
     double (&c)[8] = tile.entry;
     const double (&a)[8] = left.entry;
     const double (&b)[8] = right.entry;
@@ -114,7 +112,7 @@ __device__ __forceinline__ void multiply_half(Tile& tile, const Fragment& left, 
 
 // tile += SIGN sum_k a(m, k) b(n, k), k < 16
 template <int SIGN, typename A, typename B>
-__device__ __forceinline__ void add_product(Tile& tile, const A& a, const B& b) {
+__device__ __forceinline__ void add_product(WarpTile& tile, const A& a, const B& b) {
 #ifdef MF_HAVE_MMA
     Fragment left = load_fragment(a);
     const Fragment right = load_fragment(b);

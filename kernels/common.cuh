@@ -148,6 +148,10 @@ struct Place {
 };
 
 // ---- numbers ----
+constexpr double EPSILON = 2.220446049250313e-16;
+constexpr double PI = 3.14159265358979323846;
+constexpr double LOG_2_PI = 1.8378770664093454836;
+
 __device__ __forceinline__ double quiet_nan() {
     return __longlong_as_double(0x7ff8000000000000LL);
 }

@@ -6,7 +6,7 @@
 // variants: MF_D=1,2,5,10,18,0 MF_FORM=0,1,2,3 MF_MIXED=0
 // variants: MF_D=1,5,10,18,0 MF_FORM=0,1 MF_MIXED=1
 #include "hyperkernel.cuh"
-#include "pulls.cuh"
+#include "partial_gradients.cuh"
 
 #ifndef MF_D
 #define MF_D 1
@@ -26,7 +26,7 @@ constexpr bool MIXED = MF_MIXED != 0;
 
 constexpr int PAIR_BLOCKS = pair_blocks(VALUE_D, MF_FORM, MF_MIXED != 0);
 
-// Mixtures of b whose pull on a component is summed by itself; the sums are then added in order
+// Mixtures of b whose gradients in a component are summed by themselves; these partial sums are then added in order
 constexpr int WINDOW = 32;
 
 // ---- values ----
@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(PAIR_THREADS, PAIR_BLOCKS)
     MF_SHARED(int, rows, TILE_A + 1);
     const TileMemory memory = {sums, ends, rows};
     const unsigned n_tiles_b = (unsigned)((n_b + TILE_B - 1) / TILE_B); // tiles of b; all blocks fit 32 bits
-    const Tile tile = tile_of(starts, blockIdx.x / n_tiles_b, blockIdx.x % n_tiles_b, n_b);
+    const PairTile tile = tile_of(starts, blockIdx.x / n_tiles_b, blockIdx.x % n_tiles_b, n_b);
     if (symmetric && tile.first_b + tile.n_b <= tile.first_a) {
         return;
     }
@@ -165,34 +165,36 @@ extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
     MF_SHARED(double, part, 3 * (TILE_A / WARP));
     const index_t a = blockIdx.x;
     const double* const row_a = data_a + a * n_columns;
-    double pull = 0.0, moment = 0.0, mass = 0.0;
+    double plain = 0.0, moment = 0.0, mass = 0.0;
     for (index_t b = threadIdx.x; b < n_b; b += TILE_A) {
         const double* const row_b = data_b + b * n_columns;
         const double g = distance[a * n_b + b] > with_features(0.0, row_a, row_b, n_columns)
                              ? cotangent[a * n_b + b]
                              : 0.0;
         unclamped[a * n_b + b] = g;
-        pull += g;
+        plain += g;
         moment = fma(g, row_a[2] - row_b[2], moment);
         mass = fma(g, row_a[1] - row_b[1], mass);
     }
-    pull = block_sum<TILE_A>(pull, part);
+    plain = block_sum<TILE_A>(plain, part);
     moment = block_sum<TILE_A>(moment, part + TILE_A / WARP);
     mass = block_sum<TILE_A>(mass, part + 2 * (TILE_A / WARP));
     if (threadIdx.x == 0) {
-        out[3 * a] = pull;
+        out[3 * a] = plain;
         out[3 * a + 1] = moment;
         out[3 * a + 2] = mass;
     }
 }
 
-// One block for each tile of a and window of b, one slot of 1 + 2 D rows for each window from `first_window` on.
+// One block for each tile of a and window of b, one partial sum of 1 + 2 D rows for each window from
+// `first_window` on.
 extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
-    pulls_f64(const index_t* __restrict__ offsets_a, const double* __restrict__ points_a,
-              const index_t* __restrict__ starts, const index_t* __restrict__ offsets_b,
-              const double* __restrict__ weights_b, const double* __restrict__ points_b,
-              const double* __restrict__ cotangent, double* __restrict__ slots, index_t n_components,
-              index_t n_b, index_t first_window, int n_windows, int n_dims, double bandwidth) {
+    partial_gradients_f64(const index_t* __restrict__ offsets_a, const double* __restrict__ points_a,
+                          const index_t* __restrict__ starts, const index_t* __restrict__ offsets_b,
+                          const double* __restrict__ weights_b, const double* __restrict__ points_b,
+                          const double* __restrict__ cotangent, double* __restrict__ partial_sums,
+                          index_t n_components, index_t n_b, index_t first_window, int n_windows, int n_dims,
+                          double bandwidth) {
     MF_SHARED(int, ends, WINDOW);
     const int t = threadIdx.x;
     const index_t tile = blockIdx.x / n_windows;
@@ -207,23 +209,25 @@ extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
     }
     const Batch a = {offsets_a, nullptr, points_a, nullptr};
     const Batch b = {offsets_b, weights_b, points_b, nullptr};
-    double* slot = slots + window * (1 + 2 * (index_t)n_dims) * n_components;
+    double* out = partial_sums + window * (1 + 2 * (index_t)n_dims) * n_components;
     const index_t end = offsets_a[last_a];
     for (index_t first = offsets_a[first_a]; first < end; first += TILE_A) {
         const int n = (int)min((index_t)TILE_A, end - first);
         const index_t owner = owner_of(offsets_a, first_a, last_a, first + min(t, n - 1));
-        Pull<GRADIENT_D, MF_FORM>::fill(a, b, first, n, begin, count, ends, cotangent + owner * n_b + first_b,
-                                        n_dims, bandwidth * bandwidth, slot, n_components);
+        PartialGradient<GRADIENT_D, MF_FORM>::fill(a, b, first, n, begin, count, ends,
+                                                   cotangent + owner * n_b + first_b, n_dims,
+                                                   bandwidth * bandwidth, out, n_components);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
-    add_slots_f64(const double* __restrict__ slots, double* __restrict__ totals, int n_slots, index_t n) {
-    add_slots(slots, totals, n_slots, n);
+    add_partial_sums_f64(const double* __restrict__ partial_sums, double* __restrict__ totals, int n_partial,
+                         index_t n) {
+    add_partial_sums(partial_sums, totals, n_partial, n);
 }
 
-// The pull within each mixture of a, the mass correction and the outer factors: one thread for each component.
-// `totals` holds what b has pulled, in the layout of a slot, and is used up.
+// Gradients of the self terms of a, the mass correction and the outer factors: one thread for each component. `totals`
+// holds the sum of the partial gradients, in their layout, and is used up.
 extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
     finish_gradient_f64(const index_t* __restrict__ offsets, const double* __restrict__ weights,
                         const double* __restrict__ points, const double* __restrict__ cotangent_sums,
@@ -263,8 +267,8 @@ extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
         const double outward = mass_correction && radius > 0.0 ? sums[2] / radius : 0.0;
         for (int p = 0; p < 2 * n_dims; ++p) {
             const double inner = MF_FORM >= GAUSSIAN && p >= n_dims ? row[p] : 1.0; // of s_i^2
-            const double pull = totals[(1 + p) * n_components + i] * inner;
-            g_points[i * 2 * n_dims + p] = weights[i] * fma(outward, row[p], pull);
+            const double across = totals[(1 + p) * n_components + i] * inner;
+            g_points[i * 2 * n_dims + p] = weights[i] * fma(outward, row[p], across);
         }
     }
 }

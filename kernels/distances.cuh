@@ -2,9 +2,9 @@
 //
 //     d(a, b) = c(a, b) - c(a, a)/2 - c(b, b)/2,    c(a, b) = sum_i w_i sum_j w'_j g(p_i, q_j)
 //
-// Every c(a, b) is summed in one order: over j with fma, times w_i, then over i. That order hangs neither on
-// tiles nor on chunks nor on the other mixtures of a batch, and c(a, a) has it too: equal mixtures are exactly 0
-// apart.
+// Every c(a, b) is summed in one order: over j with fma, times w_i, then over i. That order depends on
+// neither tiles nor chunks nor the other mixtures of a batch, and c(a, a) has it too: the distance of equal mixtures
+// is exactly 0.
 #pragma once
 
 #include "atoms.cuh"
@@ -101,15 +101,16 @@ __device__ __forceinline__ double finish(double cross, const Own& a, const Own& 
 // ---- one tile ----
 // Whole mixtures first_a to last_a, of TILE_A components at most or one alone that is larger, against up to
 // TILE_B mixtures from first_b on.
-struct Tile {
+struct PairTile {
     index_t first_a;
     index_t first_b;
     int n_a;
     int n_b;
 };
 
-__device__ __forceinline__ Tile tile_of(const index_t* starts, index_t tile_a, index_t tile_b, index_t n_b) {
-    Tile tile;
+__device__ __forceinline__ PairTile tile_of(const index_t* starts, index_t tile_a, index_t tile_b,
+                                            index_t n_b) {
+    PairTile tile;
     tile.first_a = starts[tile_a];
     tile.n_a = (int)(starts[tile_a + 1] - tile.first_a);
     tile.first_b = tile_b * TILE_B;
@@ -326,7 +327,7 @@ struct TileMemory {
 // larger than a tile is taken in parts; the result is its sum over all but the last part, for the thread of each
 // column, and 0 elsewhere.
 template <int D, int FORM, bool MIXED>
-__device__ __forceinline__ double fill_tile(const Batch& a, const Batch& b, const Tile& tile, int n_dims,
+__device__ __forceinline__ double fill_tile(const Batch& a, const Batch& b, const PairTile& tile, int n_dims,
                                             double b2, const TileMemory& memory) {
     const int t = threadIdx.x;
     const index_t begin = b.offsets[tile.first_b];
@@ -368,12 +369,13 @@ __device__ __forceinline__ double tile_cross(const TileMemory& memory, int i, in
     return cross;
 }
 
-// totals[i] += slots[0][i] + slots[1][i] + ..., one after the other
-__device__ __forceinline__ void add_slots(const double* slots, double* totals, int n_slots, index_t n) {
+// totals[i] += partial_sums[0][i] + partial_sums[1][i] + ..., one after the other
+__device__ __forceinline__ void add_partial_sums(const double* partial_sums, double* totals, int n_partial,
+                                                 index_t n) {
     for (index_t i = grid_start(); i < n; i += grid_stride()) {
         double total = totals[i];
-        for (int s = 0; s < n_slots; ++s) {
-            total += slots[s * n + i];
+        for (int s = 0; s < n_partial; ++s) {
+            total += partial_sums[s * n + i];
         }
         totals[i] = total;
     }

@@ -21,7 +21,7 @@ constexpr double SMALLEST_NORMAL = 2.2250738585072014e-308;
 
 // 1 / sqrt(pivot) within 1 ulp for a good pivot: a step of third order from the seed. rsqrt() has a branch, which
 // shuffles and products of other columns cannot cross.
-__device__ __forceinline__ double inverse_root(double pivot) {
+__device__ __forceinline__ double inverse_pivot_root(double pivot) {
     double seed;
     MF_RSQRT_SEED(seed, pivot);
     const double error = fma(-__dmul_rn(pivot, seed), seed, 1.0);
@@ -38,7 +38,7 @@ struct InverseFactor {
 
 // One warp replaces a diagonal tile X = -L L' by W = L^-1 and L, and the 16 entries z of what is left of y by W z.
 // `pivots` receives the squares of L's diagonal. `column` is the tile's first in the matrix; `bad` is set to the first
-// bad pivot's, counted from 1, if it was 0, and all other results are then worth nothing.
+// bad pivot's, counted from 1, if it was 0, and all other results are then meaningless.
 //
 // Lanes 0 to 15 hold the rows of L L', lanes 16 to 30 those of an identity and lane 31 z: elimination makes the
 // latter L^-T and (L^-1 z)'. What a column passes round is its entries before they are divided, and every
@@ -46,7 +46,7 @@ struct InverseFactor {
 // one root, one product and one multiply-add a column.
 __device__ __forceinline__ void factor_and_invert(const StoredTile& tile, double bound, int column, int* bad,
                                                   double* pivots, double* z) {
-    bound = fmax(bound, SMALLEST_NORMAL); // below, inverse_root does not work
+    bound = fmax(bound, SMALLEST_NORMAL); // below, inverse_pivot_root does not work
     const int lane = lane_of();
     const int row = lane % TILE;
     const bool below = lane >= TILE;
@@ -54,7 +54,7 @@ __device__ __forceinline__ void factor_and_invert(const StoredTile& tile, double
     double a[TILE];
 #pragma unroll
     for (int c = 0; c < TILE; c += 2) {
-        const Pair entries = pair_at(tile, row, c);
+        const EntryPair entries = pair_at(tile, row, c);
         a[c] = is_z ? z[c] : below ? (c == row ? 1.0 : 0.0) : -entries.first;
         a[c + 1] = is_z ? z[c + 1] : below ? (c + 1 == row ? 1.0 : 0.0) : -entries.second;
     }
@@ -75,7 +75,7 @@ __device__ __forceinline__ void factor_and_invert(const StoredTile& tile, double
             }
         }
         own_pivot = row == k ? pivot : own_pivot;
-        inverse = inverse_root(pivot);
+        inverse = inverse_pivot_root(pivot);
         if (k + 1 < TILE) {
             const double side = entry[(k + 1) % TILE] * inverse;
             pivot = fma(-side, side, next);
@@ -112,7 +112,7 @@ __device__ __forceinline__ void factor_and_invert(const StoredTile& tile, double
 __device__ __forceinline__ void load_row(const StoredTile& from, int row, double (&y)[TILE]) {
 #pragma unroll
     for (int c = 0; c < TILE; c += 2) {
-        const Pair pair = pair_at(from, row, c);
+        const EntryPair pair = pair_at(from, row, c);
         y[c] = pair.first;
         y[c + 1] = pair.second;
     }
@@ -149,7 +149,7 @@ template <typename Tiles> __device__ __forceinline__ StoredTile home(const Tiles
 template <typename Tiles> __device__ __forceinline__ void finish_tile(const Tiles& tiles, int i, int k) {
     const StoredTile solved = home(tiles, i, k);
     const InverseFactor corner = {tiles.at(k, k)};
-    Tile tile = zero_tile();
+    WarpTile tile = zero_tile();
     if (i > k) {
         add_product<-1>(tile, solved, turned(corner));
     } else {
@@ -161,7 +161,7 @@ template <typename Tiles> __device__ __forceinline__ void finish_tile(const Tile
 
 // One warp, when no tile needs W any more: W becomes W'W
 __device__ __forceinline__ void finish_corner(const StoredTile& corner) {
-    Tile tile = zero_tile();
+    WarpTile tile = zero_tile();
     add_product<1>(tile, turned(InverseFactor{corner}), turned(InverseFactor{corner}));
     __syncwarp();
     store_tile(tile, corner);
@@ -190,7 +190,7 @@ __device__ __forceinline__ void eliminate(const Tiles& tiles, int height, int wi
             return;
         }
         // Solve, for the tile rows but k in turns that begin with k + 1, a lane a row. For the inverse this is also
-        // where column k - 1 is finished: nobody asks for it now but row k, which is solved next by the same warp.
+        // where column k - 1 is finished: only row k needs it now, which the same warp solves next.
         const int others = INVERSE ? height - 1 : height - 1 - k;
         const StoredTile corner = tiles.at(k, k);
         const double* const z_k = z + k * TILE;
@@ -262,7 +262,7 @@ __device__ __forceinline__ void eliminate(const Tiles& tiles, int height, int wi
             if (INVERSE && k > 0 && i == k - 1 && j == k - 1) {
                 finish_corner(target);
             }
-            Tile tile = load_tile(target);
+            WarpTile tile = load_tile(target);
             if (INVERSE) {
                 add_product<1>(tile, home(tiles, i, k), home(tiles, j, k));
             } else {
@@ -298,13 +298,13 @@ __device__ __forceinline__ void invert_factor(const PackedTiles<FactorTile>& til
     constexpr int WARPS = BLOCK / WARP;
     for (int j = n_tiles - 2; j >= 0; --j) {
         for (int k = j + 1 + warp_of(); k < n_tiles; k += WARPS) {
-            Tile tile = zero_tile();
+            WarpTile tile = zero_tile();
             add_product<1>(tile, tiles.at(k, j), turned(tiles.at(j, j)));
             store_tile(tile, StoredTile{column_tiles + k * TILE_AREA});
         }
         __syncthreads();
         for (int i = j + 1 + warp_of(); i < n_tiles; i += WARPS) {
-            Tile tile = zero_tile();
+            WarpTile tile = zero_tile();
             for (int k = j + 1; k <= i; ++k) {
                 add_product<1>(tile, tiles.at(i, k), turned(StoredTile{column_tiles + k * TILE_AREA}));
             }
@@ -337,7 +337,7 @@ __device__ __forceinline__ void square_inverse(const PackedTiles<FactorTile>& ti
     for (int i = 0; i < n_tiles; ++i) {
         const StoredTile corner = {diagonal_tiles + i * TILE_AREA};
         for (int j = warp_of(); j <= i; j += WARPS) {
-            Tile tile = zero_tile();
+            WarpTile tile = zero_tile();
             if (j == i) {
                 add_product<1>(tile, turned(corner), turned(corner));
             } else {

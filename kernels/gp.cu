@@ -120,17 +120,17 @@ extern "C" __global__ void __launch_bounds__(GP_BLOCK)
 // One block a mixture and TILE test points: variances below 0 become 0 where rounding explains them, else NaN.
 //
 // The factor is exact for a matrix within N eps max diag(C) of C, entry by entry, which moves |v|^2 by up to that
-// times the square of the sum of |C^-1 k|; the bound is 8 N eps max diag(C) (1 + sum |C^-1 k|)^2. `levels` (B,)
+// times the square of the sum of |C^-1 k|; the bound is 8 N eps max diag(C) (1 + sum |C^-1 k|)^2. `largest_noise` (B,)
 // holds max diag(C) less k(0). Columns of `solved` that are looked at are overwritten by L^-T v in the making.
 extern "C" __global__ void __launch_bounds__(GP_BLOCK)
     gp_clip_f64(const double* __restrict__ factors, const index_t* __restrict__ offsets,
-                const double* __restrict__ weights, const double* __restrict__ levels,
+                const double* __restrict__ weights, const double* __restrict__ largest_noise,
                 double* __restrict__ solved, double* __restrict__ variance, index_t n_points, index_t n_new,
                 index_t stride, index_t first_new) {
     const index_t n_tiles = (n_new + TILE - 1) / TILE;
     const index_t b = blockIdx.x / n_tiles, column = blockIdx.x % n_tiles * TILE + lane_of();
-    const double given = column < n_new ? variance[b * stride + first_new + column] : 0.0;
-    if (!__any_sync(FULL_WARP, given < 0.0)) {
+    const double raw = column < n_new ? variance[b * stride + first_new + column] : 0.0;
+    if (!__any_sync(FULL_WARP, raw < 0.0)) {
         return; // every warp of the block sees the same points
     }
     const double* factor = factors + b * n_points * n_points;
@@ -138,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(GP_BLOCK)
     double total = 1.0;
     for (index_t a = n_points - 1; a >= 0; --a) {
         const double* row = factor + a * n_points;
-        if (given < 0.0) {
+        if (raw < 0.0) {
             const double value = own[a * n_new] / row[a];
             total += fabs(value);
             for (index_t i = warp_of(); i < a; i += GP_WARPS) {
@@ -147,12 +147,12 @@ extern "C" __global__ void __launch_bounds__(GP_BLOCK)
         }
         __syncthreads();
     }
-    if (warp_of() == 0 && given < 0.0) {
-        double largest = levels[b];
+    if (warp_of() == 0 && raw < 0.0) {
+        double largest = largest_noise[b];
         for (index_t q = offsets[b]; q < offsets[b + 1]; ++q) {
             largest += weights[q];
         }
-        const double bound = 8.0 * (double)n_points * 2.220446049250313e-16 * largest * total * total;
-        variance[b * stride + first_new + column] = -given <= bound ? 0.0 : quiet_nan();
+        const double bound = 8.0 * (double)n_points * EPSILON * largest * total * total;
+        variance[b * stride + first_new + column] = -raw <= bound ? 0.0 : quiet_nan();
     }
 }

@@ -1,7 +1,7 @@
 // Triangular solves and products of a batch of GP predictions, in tiles of TILE x TILE held by one block.
 //
 // Lanes are test points, or columns; a warp owns ROWS rows of a tile. A column's sums are taken in the order of the
-// rows alone, so its bits hang neither on the other columns nor on how they are cut into tiles.
+// rows alone, so its bits depend neither on the other columns nor on how they are cut into tiles.
 #pragma once
 #include "common.cuh"
 

@@ -48,11 +48,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-// k(0), mean and largest entry of k(0) + noise of each mixture: levels (B, 3). One warp a mixture.
+// k(0), mean and largest entry of k(0) + noise of each mixture: diagonal_stats (B, 3). One warp a mixture.
 extern "C" __global__ void __launch_bounds__(WARP)
-    diagonal_levels_f64(const double* __restrict__ weights, const index_t* __restrict__ offsets,
-                        const double* __restrict__ noise, double* __restrict__ levels, index_t noise_rows,
-                        int noise_columns) {
+    diagonal_stats_f64(const double* __restrict__ weights, const index_t* __restrict__ offsets,
+                       const double* __restrict__ noise, double* __restrict__ diagonal_stats,
+                       index_t noise_rows, int noise_columns) {
     const index_t b = blockIdx.x;
     double k0 = 0.0; // in the order of the components, by every lane
     for (index_t q = offsets[b]; q < offsets[b + 1]; ++q) {
@@ -68,9 +68,9 @@ extern "C" __global__ void __launch_bounds__(WARP)
     total = warp_sum(total);
     largest = warp_max(largest);
     if (lane_of() == 0) {
-        levels[3 * b] = k0;
-        levels[3 * b + 1] = k0 + total / noise_columns;
-        levels[3 * b + 2] = k0 + largest;
+        diagonal_stats[3 * b] = k0;
+        diagonal_stats[3 * b + 1] = k0 + total / noise_columns;
+        diagonal_stats[3 * b + 2] = k0 + largest;
     }
 }
 
@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(TILE_BLOCK, TILE_BLOCKS)
 extern "C" __global__ void __launch_bounds__(TILE_BLOCK, TILE_BLOCKS)
     gram_symmetric_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                        const index_t* __restrict__ offsets, const double* __restrict__ x,
-                       const double* __restrict__ tables, const double* __restrict__ levels,
+                       const double* __restrict__ tables, const double* __restrict__ diagonal_stats,
                        const double* __restrict__ noise, double* __restrict__ out, index_t start,
                        index_t count, index_t noise_rows, int noise_columns, int n_points, int n_dims) {
     static_assert(COLUMNS == 2 * ROWS, "two tiles a square");
@@ -176,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(TILE_BLOCK, TILE_BLOCKS)
         const int row = first_row + lane / LANES;
         const int column = first_column + lane % LANES;
         if (first_row < first_column + COLUMNS) { // the tile meets the diagonal
-            const double k0 = levels[3 * (start + b)];
+            const double k0 = diagonal_stats[3 * (start + b)];
             const double* const noise_row = noise + (noise_rows > 1 ? (start + b) * noise_columns : 0);
 #pragma unroll
             for (int a = 0; a < R; ++a) {

@@ -12,7 +12,6 @@
 
 #include "common.cuh"
 
-constexpr double PI = 3.14159265358979323846;
 constexpr double STEEPEST = -1e300; // bound of an envelope's rate, so that rate * 0 stays 0 for any scale
 
 // Pairs a side of a thread's register tile in a Gram matrix. Loops over axes are left rolled: unrolled, the lags of all

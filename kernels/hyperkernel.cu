@@ -27,23 +27,23 @@ extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
     }
 }
 
-// slots[s][i][c] = sum of covariance(i, k) vectors[k][c] over the TILE_B mixtures k of tile first_tile + s of b: one
-// block for each tile of a and slot.
+// partial_sums[s][i][c] = sum of covariance(i, k) vectors[k][c] over the TILE_B mixtures k of tile first_tile + s of b:
+// one block for each tile of a and partial sum.
 extern "C" __global__ void __launch_bounds__(PAIR_THREADS, PAIR_BLOCKS)
     product_f64(const index_t* __restrict__ offsets_a, const double* __restrict__ weights_a,
                 const double* __restrict__ points_a, const double* __restrict__ data_a,
                 const index_t* __restrict__ starts, const index_t* __restrict__ offsets_b,
                 const double* __restrict__ weights_b, const double* __restrict__ points_b,
                 const double* __restrict__ data_b, const double* __restrict__ vectors,
-                double* __restrict__ slots, index_t n_a, index_t n_b, index_t first_tile, int n_slots,
-                int n_vectors, int n_dims, int n_columns, double bandwidth, int power, double outputscale,
-                double rate) {
+                double* __restrict__ partial_sums, index_t n_a, index_t n_b, index_t first_tile,
+                int n_partial, int n_vectors, int n_dims, int n_columns, double bandwidth, int power,
+                double outputscale, double rate) {
     MF_SHARED(double, sums, TILE_A* LEADING);
     MF_SHARED(int, ends, TILE_B);
     MF_SHARED(int, rows, TILE_A + 1);
     const TileMemory memory = {sums, ends, rows};
-    const int slot = blockIdx.x % n_slots;
-    const Tile tile = tile_of(starts, blockIdx.x / n_slots, first_tile + slot, n_b);
+    const int part = blockIdx.x % n_partial;
+    const PairTile tile = tile_of(starts, blockIdx.x / n_partial, first_tile + part, n_b);
     const Batch a = {offsets_a, weights_a, points_a, data_a};
     const Batch b = {offsets_b, weights_b, points_b, data_b};
     const double carry =
@@ -70,12 +70,13 @@ extern "C" __global__ void __launch_bounds__(PAIR_THREADS, PAIR_BLOCKS)
         for (int other = 0; other < tile.n_b; ++other) {
             total = fma(row[other], vectors[(tile.first_b + other) * n_vectors + c], total);
         }
-        slots[(slot * n_a + tile.first_a + i) * n_vectors + c] = total;
+        partial_sums[(part * n_a + tile.first_a + i) * n_vectors + c] = total;
     }
 }
 
-// totals += slots[0], then slots[1], ...
+// totals += partial_sums[0], then partial_sums[1], ...
 extern "C" __global__ void __launch_bounds__(TILE_A, MIN_BLOCKS)
-    add_slots_f64(const double* __restrict__ slots, double* __restrict__ totals, int n_slots, index_t n) {
-    add_slots(slots, totals, n_slots, n);
+    add_partial_sums_f64(const double* __restrict__ partial_sums, double* __restrict__ totals, int n_partial,
+                         index_t n) {
+    add_partial_sums(partial_sums, totals, n_partial, n);
 }

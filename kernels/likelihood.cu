@@ -6,7 +6,7 @@
 //     gradient_*
 //
 // MF_PER_AXIS: 1 for a product of cosines over the axes, else 0. MF_GRADIENT: 1 to go on to the gradient.
-// MF_AXES: axes whose sums one pass over the pairs collects. MF_NO_MMA: multiply-adds in place of tensor instructions.
+// MF_AXES: axes whose sums one pass over the pairs collects. MF_NO_MMA: multiply-adds instead of tensor instructions.
 // MF_BLOCK: threads of a block that has a matrix, the fewer the more matrices an SM's shared memory has room for; at
 // most THREADS.
 // variants: MF_AXES=1 MF_BLOCK=128,256,512 MF_GRADIENT=0 MF_PER_AXIS=0,1 MF_NO_MMA=,1
@@ -40,18 +40,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     likelihood_shared_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                           const index_t* __restrict__ offsets, const double* __restrict__ points,
                           const double* __restrict__ tables, const double* __restrict__ y,
-                          const double* levels, const double* __restrict__ noise, double* __restrict__ value,
-                          int* __restrict__ info, double* __restrict__ shifts, double* __restrict__ d_weights,
-                          double* __restrict__ d_means, double* __restrict__ d_scales,
-                          double* __restrict__ d_noise, double jitter, index_t start, index_t noise_rows,
-                          int noise_columns, int n_points, int n_dims) {
+                          const double* diagonal_stats, const double* __restrict__ noise,
+                          double* __restrict__ value, int* __restrict__ info, double* __restrict__ jitters,
+                          double* __restrict__ d_weights, double* __restrict__ d_means,
+                          double* __restrict__ d_scales, double* __restrict__ d_noise, double jitter,
+                          index_t start, index_t noise_rows, int noise_columns, int n_points, int n_dims) {
     MF_DYN_SMEM(double, memory);
     MF_SHARED(int, bad, ATTEMPTS);
     MF_SHARED(double, limits, 2); // where there are no registers for them
-    double& shift = limits[0];
+    double& added = limits[0];
     double& bound = limits[1];
     const index_t b = start + blockIdx.x;
-    const Problem p = problem_of(start, b, weights, scales, offsets, points, tables, y, levels, noise,
+    const Problem p = problem_of(start, b, weights, scales, offsets, points, tables, y, diagonal_stats, noise,
                                  noise_rows, noise_columns, n_points, n_dims);
     const int n = p.side.size;
     const int n_tiles = n / TILE;
@@ -65,11 +65,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     int failed = 0;
     for (int attempt = 0; attempt < ATTEMPTS; ++attempt) {
         if (threadIdx.x == 0) {
-            shift = shift_of(attempt, jitter, p.levels[1]);
-            bound = n_points * EPSILON * (p.levels[2] + shift);
+            added = jitter_of(attempt, jitter, p.diagonal_stats[1]);
+            bound = n_points * EPSILON * (p.diagonal_stats[2] + added);
         }
         __syncthreads();
-        fill_tiles<BLOCK>(p, tiles, n_tiles, 0, shift);
+        fill_tiles<BLOCK>(p, tiles, n_tiles, 0, added);
         fill_targets<BLOCK>(p, z);
         eliminate<BLOCK, MF_GRADIENT>(tiles, n_tiles, n_tiles, bound, 0, &bad[attempt], pivots, z, alpha);
         failed = bad[attempt];
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
         }
     }
     if (warp_of() == 0) {
-        write_value(n_points, z, pivots, failed, shift, b, value, info, shifts);
+        write_value(n_points, z, pivots, failed, added, b, value, info, jitters);
     }
 #if MF_GRADIENT
     const Gradient gradient = {d_weights, d_means, d_scales, d_noise};
@@ -117,7 +117,7 @@ __device__ __forceinline__ void update_panel(const PackedTiles<FactorTile>& fact
         if (v > last) {
             continue; // above the diagonal
         }
-        Tile tile[COLUMNS];
+        WarpTile tile[COLUMNS];
         double* right[COLUMNS];
 #pragma unroll
         for (int u = 0; u < COLUMNS; ++u) { // tiles beyond the last are the last again, and are not stored
@@ -162,8 +162,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     likelihood_panel_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                          const index_t* __restrict__ offsets, const double* __restrict__ points,
                          const double* __restrict__ tables, const double* __restrict__ y,
-                         const double* levels, const double* __restrict__ noise, double* factors,
-                         double* __restrict__ value, int* __restrict__ info, double* __restrict__ shifts,
+                         const double* diagonal_stats, const double* __restrict__ noise, double* factors,
+                         double* __restrict__ value, int* __restrict__ info, double* __restrict__ jitters,
                          double* __restrict__ d_weights, double* __restrict__ d_means,
                          double* __restrict__ d_scales, double* __restrict__ d_noise, double jitter,
                          index_t start, index_t noise_rows, int noise_columns, int n_points, int n_dims,
@@ -171,10 +171,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     MF_DYN_SMEM(double, memory);
     MF_SHARED(int, bad, ATTEMPTS);
     MF_SHARED(double, limits, 2); // where there are no registers for them
-    double& shift = limits[0];
+    double& added = limits[0];
     double& bound = limits[1];
     const index_t b = start + blockIdx.x;
-    const Problem p = problem_of(start, b, weights, scales, offsets, points, tables, y, levels, noise,
+    const Problem p = problem_of(start, b, weights, scales, offsets, points, tables, y, diagonal_stats, noise,
                                  noise_rows, noise_columns, n_points, n_dims);
     const int n = p.side.size;
     const int n_tiles = n / TILE;
@@ -187,8 +187,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     int failed = 0;
     for (int attempt = 0; attempt < ATTEMPTS; ++attempt) {
         if (threadIdx.x == 0) {
-            shift = shift_of(attempt, jitter, p.levels[1]);
-            bound = n_points * EPSILON * (p.levels[2] + shift);
+            added = jitter_of(attempt, jitter, p.diagonal_stats[1]);
+            bound = n_points * EPSILON * (p.diagonal_stats[2] + added);
         }
         fill_targets<BLOCK>(p, z);
         __syncthreads();
@@ -196,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
         for (int first = 0; first < n_tiles && failed == 0;) {
             const int height = n_tiles - first;
             const Trapezoid panel = {memory, panel_width(height, capacity)};
-            fill_tiles<BLOCK>(p, panel, height, first, shift);
+            fill_tiles<BLOCK>(p, panel, height, first, added);
             if (first > 0) {
                 __syncthreads();
                 update_panel(factor, panel, height, first);
@@ -216,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
         }
     }
     if (warp_of() == 0) {
-        write_value(n_points, z, pivots, failed, shift, b, value, info, shifts);
+        write_value(n_points, z, pivots, failed, added, b, value, info, jitters);
     }
 #if MF_GRADIENT
     const Gradient gradient = {d_weights, d_means, d_scales, d_noise};
@@ -233,7 +233,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
 
 // ---- any size ----
 // The covariances of count mixtures to the lower triangles of matrices (count, rows, n), the matrix padded to n rows
-// and columns; row n, the last, is y. Mixture start + k is shifted by shifts[k]. A block has a square of 64 x 64
+// and columns; row n, the last, is y. Mixture start + k has jitters[k] on its diagonal. A block has a square of 64 x 64
 // entries on or below the diagonal.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 constexpr int WIDE_RESIDENT = 1; // of a multiprocessor: two would spill 48 bytes
@@ -244,8 +244,8 @@ extern "C" __global__ void __launch_bounds__(WIDE_BLOCK, WIDE_RESIDENT)
     covariance_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                    const index_t* __restrict__ offsets, const double* __restrict__ points,
                    const double* __restrict__ tables, const double* __restrict__ y,
-                   const double* __restrict__ levels, const double* __restrict__ noise,
-                   const double* __restrict__ shifts, double* __restrict__ matrices, index_t start,
+                   const double* __restrict__ diagonal_stats, const double* __restrict__ noise,
+                   const double* __restrict__ jitters, double* __restrict__ matrices, index_t start,
                    index_t noise_rows, int noise_columns, int n_points, int n_dims, int n) {
     constexpr int R = GRAM_TILE;
     constexpr int GAP = 16;
@@ -253,8 +253,8 @@ extern "C" __global__ void __launch_bounds__(WIDE_BLOCK, WIDE_RESIDENT)
     const index_t squares = lower_index((n + SPAN - 1) / SPAN, 0);
     const index_t k = blockIdx.x / squares;
     const index_t place = blockIdx.x - k * squares;
-    const Problem p = problem_of(start, start + k, weights, scales, offsets, points, tables, y, levels, noise,
-                                 noise_rows, noise_columns, n_points, n_dims);
+    const Problem p = problem_of(start, start + k, weights, scales, offsets, points, tables, y,
+                                 diagonal_stats, noise, noise_rows, noise_columns, n_points, n_dims);
     const int square_row = (int)lower_row(place);
     const int square_column = (int)(place - lower_index(square_row, 0));
     const int row = square_row * SPAN + threadIdx.x / GAP;
@@ -276,7 +276,7 @@ extern "C" __global__ void __launch_bounds__(WIDE_BLOCK, WIDE_RESIDENT)
             const int r = row + GAP * a;
             const int s = column + GAP * c;
             if (r < n && s <= r) {
-                matrix[(index_t)r * n + s] = covariance_entry(p, r, s, entry[a][c], shifts[k]);
+                matrix[(index_t)r * n + s] = covariance_entry(p, r, s, entry[a][c], jitters[k]);
             }
         }
     }
@@ -320,16 +320,16 @@ extern "C" __global__ void __launch_bounds__(WIDE_BLOCK, 1)
     const int first_tile = blockIdx.x * SLICE;
     const int last_tile = min(first_tile + SLICE, (int)lower_index(n_tiles, 0));
     const int passes = (n_dims + MF_AXES - 1) / MF_AXES;
-    int slot = 0;
+    int buffer = 0;
     for (int q = 0; q < p.mixture.n; ++q) {
         for (int pass = 0; pass < passes; ++pass) {
             const double sum = sum_of_pairs<WIDE_BLOCK>(p, tiles, alpha, q, pass * MF_AXES, first_tile,
-                                                        last_tile, part + slot * WIDE_WARPS * SUMS);
+                                                        last_tile, part + buffer * WIDE_WARPS * SUMS);
             if (threadIdx.x < SUMS) {
                 const index_t place = ((index_t)blockIdx.x * p.mixture.n + q) * passes + pass;
                 sums[place * SUMS + threadIdx.x] = sum;
             }
-            slot = 1 - slot;
+            buffer = 1 - buffer;
         }
     }
 }

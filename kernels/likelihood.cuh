@@ -21,15 +21,16 @@ struct Problem {
     const double* y;
     const double* noise; // (1 or N,)
     bool noise_by_point;
-    const double* levels; // k(0), mean and largest entry of the diagonal
+    const double* diagonal_stats; // k(0), mean and largest entry of the diagonal
 };
 
 // Mixture b; `tables` begin with those of mixture `start`
 __device__ __forceinline__ Problem problem_of(index_t start, index_t b, const double* weights,
                                               const double* scales, const index_t* offsets,
                                               const double* points, const double* tables, const double* y,
-                                              const double* levels, const double* noise, index_t noise_rows,
-                                              int noise_columns, int n_points, int n_dims) {
+                                              const double* diagonal_stats, const double* noise,
+                                              index_t noise_rows, int noise_columns, int n_points,
+                                              int n_dims) {
     const index_t first = offsets[b];
     const int n = (n_points + TILE - 1) / TILE * TILE;
     const index_t skip = (first - offsets[start]) * (MF_PER_AXIS ? n_dims : 1) * 2 * n;
@@ -39,24 +40,24 @@ __device__ __forceinline__ Problem problem_of(index_t start, index_t b, const do
             y,
             noise + (noise_rows > 1 ? b * noise_columns : 0),
             noise_columns > 1,
-            levels + 3 * b};
+            diagonal_stats + 3 * b};
 }
 
 // Entry (i, j) of the padded covariance, given k(x_i - x_j): beyond the points a diagonal that the bound of pivots does
 // not reach, which leaves the factor of the points as it is.
 __device__ __forceinline__ double covariance_entry(const Problem& p, int i, int j, double value,
-                                                   double shift) {
+                                                   double jitter) {
     if (i >= p.n_points || j >= p.n_points) {
-        return i == j ? fmax(p.levels[2], 1.0) : 0.0;
+        return i == j ? fmax(p.diagonal_stats[2], 1.0) : 0.0;
     }
-    return i == j ? p.levels[0] + p.noise[p.noise_by_point ? i : 0] + shift : value;
+    return i == j ? p.diagonal_stats[0] + p.noise[p.noise_by_point ? i : 0] + jitter : value;
 }
 
 // A block fills `height` tile rows of `width` tile columns with the covariance, its sign turned, from tile column
 // `first`
 template <int BLOCK>
 __device__ __forceinline__ void fill_tiles(const Problem& p, const Trapezoid& tiles, int height, int first,
-                                           const double& shift) {
+                                           const double& jitter) {
     constexpr int ROWS = 2; // a warp has a tile, a lane 2 x 4 entries: 4 x 4 leave too few registers
     constexpr int COLUMNS = 4;
     const int row = lane_of() / COLUMNS;
@@ -73,7 +74,7 @@ __device__ __forceinline__ void fill_tiles(const Problem& p, const Trapezoid& ti
         for (int a = 0; a < ROWS; ++a) {
 #pragma unroll
             for (int c = 0; c < COLUMNS; ++c) {
-                tile(i[a] % TILE, j[c] % TILE) = -covariance_entry(p, i[a], j[c], k[a][c], shift);
+                tile(i[a] % TILE, j[c] % TILE) = -covariance_entry(p, i[a], j[c], k[a][c], jitter);
             }
         }
         place.advance(BLOCK / WARP, tiles.width);
@@ -89,8 +90,8 @@ template <int BLOCK> __device__ __forceinline__ void fill_targets(const Problem&
 
 // One warp: the log-likelihood from z = L^-1 y and the pivots, or -inf where `info` says so
 __device__ __forceinline__ void write_value(int n_points, const double* z, const double* pivots, int failed,
-                                            double shift, index_t b, double* value, int* info,
-                                            double* shifts) {
+                                            double jitter, index_t b, double* value, int* info,
+                                            double* jitters) {
     double half = 0.0;
     for (int i = lane_of(); i < n_points; i += WARP) {
         half += 0.5 * (z[i] * z[i] + log(pivots[i]));
@@ -99,7 +100,7 @@ __device__ __forceinline__ void write_value(int n_points, const double* z, const
     if (lane_of() == 0) {
         value[b] = failed ? -infinity() : -half - 0.5 * LOG_2_PI * n_points;
         info[b] = failed;
-        shifts[b] = failed ? 0.0 : shift;
+        jitters[b] = failed ? 0.0 : jitter;
     }
 }
 
@@ -205,16 +206,16 @@ __device__ __forceinline__ void gradient_of(const Problem& p, index_t b, index_t
     if (!p.noise_by_point && threadIdx.x == 0) {
         gradient.noise[b] = trace;
     }
-    int slot = 0;
+    int buffer = 0;
     for (int q = 0; q < p.mixture.n; ++q) {
         for (int axis = 0; axis < p.mixture.n_dims; axis += MF_AXES) {
             const double sum =
-                sum_of_pairs<BLOCK>(p, tiles, alpha, q, axis, 0, n_lower, part + slot * WARPS * SUMS);
+                sum_of_pairs<BLOCK>(p, tiles, alpha, q, axis, 0, n_lower, part + buffer * WARPS * SUMS);
             if (threadIdx.x < SUMS) {
                 write_sum(gradient, first + q, p.mixture.n_dims, axis, threadIdx.x, p.mixture.weights[q],
                           p.mixture.scales + (index_t)q * p.mixture.n_dims, trace, sum);
             }
-            slot = 1 - slot;
+            buffer = 1 - buffer;
         }
     }
 }

@@ -1,7 +1,7 @@
 // Sums over all pairs of Gaussians, point by point. Those of several points together are in joint.cu.
 //
 // Pairs i >= j come as a packed lower triangle. A point's sums belong to one block, or to one block a slice of
-// PAIR_SLICE pairs and then one warp: their order hangs neither on other points nor on how points are chunked.
+// PAIR_SLICE pairs and then one warp: their order depends on neither the other points nor how points are chunked.
 #include "prediction.cuh"
 
 constexpr int PAIR_BLOCK = 256;
@@ -9,7 +9,7 @@ constexpr int PAIR_WARPS = PAIR_BLOCK / WARP;
 constexpr index_t PAIR_SLICE = 8192; // 32 pairs a thread: the reduction is then a few per cent of the work
 constexpr int PAIR_RESIDENT = 2;     // blocks an SM at least: left to itself ptxas spills to fit more of them
 constexpr int MOMENTS = 6;
-constexpr int LEVELS = 4; // values of y, or levels, of a point that share the work on its pairs
+constexpr int GROUP = 4; // rows of y, or of levels, that share the work on the pairs of a point
 constexpr int DENSITY_BLOCK = 256;
 constexpr int DENSITY_WARPS = DENSITY_BLOCK / WARP;
 constexpr int DENSITY_POINTS = 4; // points of a block that share every entry of the factor it reads
@@ -134,24 +134,24 @@ extern "C" __global__ void __launch_bounds__(PAIR_BLOCK)
     const double magnitude = fma(mean, fma(mean, sums[3], -2.0 * sums[4]), sums[5]);
     total[point] = sums[0];
     shift[point] = vanishes ? quiet_nan() : mean;
-    variance[point] = vanishes ? quiet_nan() : fmax(spread, EPS * magnitude) / sums[0];
+    variance[point] = vanishes ? quiet_nan() : fmax(spread, EPSILON * magnitude) / sums[0];
 }
 
-// Masses and slopes over all pairs at LEVELS values; those not `wanted` cost nothing. sums[2 l] and
+// Masses and slopes over all pairs at GROUP values; those not `used` cost nothing. sums[2 l] and
 // sums[2 l + 1] belong to value l.
 __device__ __forceinline__ void sum_tails(const double* __restrict__ packed, const double* __restrict__ own,
-                                          index_t h, const bool (&wanted)[LEVELS], const double (&u)[LEVELS],
-                                          const double (&sign)[LEVELS], double (&sums)[2 * LEVELS]) {
+                                          index_t h, const bool (&used)[GROUP], const double (&u)[GROUP],
+                                          const double (&sign)[GROUP], double (&sums)[2 * GROUP]) {
 #pragma unroll
-    for (int m = 0; m < 2 * LEVELS; ++m) {
+    for (int m = 0; m < 2 * GROUP; ++m) {
         sums[m] = 0.0;
     }
     TriangleCursor at(threadIdx.x);
     for (index_t k = threadIdx.x; k < lower_index(h, 0); k += PAIR_BLOCK) {
         const Pair pair = pair_of(packed[k], own, h, at.i, at.j);
 #pragma unroll
-        for (int l = 0; l < LEVELS; ++l) {
-            if (wanted[l]) {
+        for (int l = 0; l < GROUP; ++l) {
+            if (used[l]) {
                 add_tail(pair, u[l], sign[l], &sums[2 * l], &sums[2 * l + 1]);
             }
         }
@@ -159,78 +159,76 @@ __device__ __forceinline__ void sum_tails(const double* __restrict__ packed, con
     }
 }
 
-// One block a point and LEVELS rows of y (k, M): sum_ij W_ij s_ij P(N(m_ij, V_ij) <= y)
+// One block a point and GROUP rows of y (k, M): sum_ij W_ij s_ij P(N(m_ij, V_ij) <= y)
 extern "C" __global__ void __launch_bounds__(PAIR_BLOCK, PAIR_RESIDENT)
     pair_cdf_f64(const double* __restrict__ packed, const double* __restrict__ locals,
                  const double* __restrict__ centre, const double* __restrict__ y, double* __restrict__ out,
                  index_t h, index_t n_points, index_t first, index_t n_rows) {
-    MF_SHARED(double, part, 2 * LEVELS * PAIR_WARPS);
-    MF_SHARED(double, totals, 2 * LEVELS);
-    const index_t n_groups = (n_rows + LEVELS - 1) / LEVELS;
-    const index_t local = blockIdx.x / n_groups, row = (blockIdx.x % n_groups) * LEVELS,
-                  point = first + local;
-    bool wanted[LEVELS];
-    double u[LEVELS], sign[LEVELS], sums[2 * LEVELS];
+    MF_SHARED(double, part, 2 * GROUP * PAIR_WARPS);
+    MF_SHARED(double, totals, 2 * GROUP);
+    const index_t n_groups = (n_rows + GROUP - 1) / GROUP;
+    const index_t local = blockIdx.x / n_groups, row = (blockIdx.x % n_groups) * GROUP, point = first + local;
+    bool used[GROUP];
+    double u[GROUP], sign[GROUP], sums[2 * GROUP];
 #pragma unroll
-    for (int l = 0; l < LEVELS; ++l) {
-        wanted[l] = row + l < n_rows;
-        u[l] = wanted[l] ? y[(row + l) * n_points + point] - centre[point] : 0.0;
+    for (int l = 0; l < GROUP; ++l) {
+        used[l] = row + l < n_rows;
+        u[l] = used[l] ? y[(row + l) * n_points + point] - centre[point] : 0.0;
         sign[l] = 1.0;
     }
-    sum_tails(packed, locals + local * 3 * h, h, wanted, u, sign, sums);
+    sum_tails(packed, locals + local * 3 * h, h, used, u, sign, sums);
     sum_columns(sums, part, totals);
-    if (threadIdx.x % 2 == 0 && threadIdx.x < 2 * LEVELS && row + threadIdx.x / 2 < n_rows) {
+    if (threadIdx.x % 2 == 0 && threadIdx.x < 2 * GROUP && row + threadIdx.x / 2 < n_rows) {
         out[(row + threadIdx.x / 2) * n_points + point] = totals[threadIdx.x]; // its own sum
     }
 }
 
-// One block a point and LEVELS rows of levels (k, M): quantiles less the point's centre. Thread l keeps the
+// One block a point and GROUP rows of levels (k, M): quantiles less the point's centre. Thread l keeps the
 // search for level l; all threads sum over pairs for every search that still goes on.
 extern "C" __global__ void __launch_bounds__(PAIR_BLOCK, PAIR_RESIDENT)
     pair_quantiles_f64(const double* __restrict__ packed, const double* __restrict__ locals,
                        const double* __restrict__ total, const double* __restrict__ shift,
                        const double* __restrict__ variance, const double* __restrict__ levels,
                        double* __restrict__ out, index_t h, index_t n_points, index_t first, index_t n_rows) {
-    MF_SHARED(double, part, 2 * LEVELS * PAIR_WARPS);
-    MF_SHARED(double, at, LEVELS);
-    MF_SHARED(double, signs, LEVELS);
-    MF_SHARED(int, active, LEVELS);
-    const index_t n_groups = (n_rows + LEVELS - 1) / LEVELS;
-    const index_t local = blockIdx.x / n_groups, row = (blockIdx.x % n_groups) * LEVELS,
-                  point = first + local;
+    MF_SHARED(double, part, 2 * GROUP * PAIR_WARPS);
+    MF_SHARED(double, at, GROUP);
+    MF_SHARED(double, signs, GROUP);
+    MF_SHARED(int, active, GROUP);
+    const index_t n_groups = (n_rows + GROUP - 1) / GROUP;
+    const index_t local = blockIdx.x / n_groups, row = (blockIdx.x % n_groups) * GROUP, point = first + local;
     const int l = threadIdx.x;
-    const bool mine = l < LEVELS && row + l < n_rows;
+    const bool mine = l < GROUP && row + l < n_rows;
     QuantileSearch search = {};
-    if (l < LEVELS) {
+    if (l < GROUP) {
         active[l] = mine && search.start(levels[(row + l) * n_points + point], shift[point], variance[point]);
         at[l] = search.u;
         signs[l] = search.sign;
     }
     __syncthreads();
     for (int step = 0; step < 200; ++step) {
-        bool wanted[LEVELS];
-        double u[LEVELS], sign[LEVELS], sums[2 * LEVELS];
+        bool used[GROUP];
+        double u[GROUP], sign[GROUP], sums[2 * GROUP];
         bool any = false;
 #pragma unroll
-        for (int m = 0; m < LEVELS; ++m) {
-            wanted[m] = active[m] != 0;
+        for (int m = 0; m < GROUP; ++m) {
+            used[m] = active[m] != 0;
             u[m] = at[m];
             sign[m] = signs[m];
-            any = any || wanted[m];
+            any = any || used[m];
         }
         if (!any) {
             break;
         }
-        sum_tails(packed, locals + local * 3 * h, h, wanted, u, sign, sums);
+        sum_tails(packed, locals + local * 3 * h, h, used, u, sign, sums);
 #pragma unroll
-        for (int m = 0; m < 2 * LEVELS; ++m) {
+        for (int m = 0; m < 2 * GROUP; ++m) {
             const double value = warp_sum(sums[m]);
             if (lane_of() == 0) {
                 part[m * PAIR_WARPS + warp_of()] = value;
             }
         }
         __syncthreads();
-        if (l < LEVELS && active[l]) {
+        if (l < GROUP && active[l]) {
             double mass = 0.0, slope = 0.0;
             for (int w = 0; w < PAIR_WARPS; ++w) {
                 mass += part[2 * l * PAIR_WARPS + w];

@@ -3,8 +3,6 @@
 #pragma once
 #include "common.cuh"
 
-constexpr double EPS = 2.220446049250313e-16;
-
 // ---- pairs ----
 // W_ij s_ij, m_ij and l_i + l_j of one pair; 1 / sd = sqrt((l_i + l_j) / 2) and V = 2 / (l_i + l_j) follow from
 // root = 1 / sqrt(l_i + l_j), the only root and division of a pair.
@@ -13,9 +11,9 @@ struct Pair {
 };
 
 // `locals` holds a point's h means (less the point's centre), precisions l and fourth roots of l, one after
-// another; `given` is W_ij, twice that off the diagonal.
-__device__ __forceinline__ Pair pair_of(double given, const double* __restrict__ locals, index_t h, index_t i,
-                                        index_t j) {
+// another; `pair_weight` is W_ij, twice that off the diagonal.
+__device__ __forceinline__ Pair pair_of(double pair_weight, const double* __restrict__ locals, index_t h,
+                                        index_t i, index_t j) {
     Pair pair;
     const double mean_j = locals[j], precision_i = locals[h + i], precision_j = locals[h + j];
     const double gap = locals[i] - mean_j;
@@ -25,7 +23,7 @@ __device__ __forceinline__ Pair pair_of(double given, const double* __restrict__
     pair.centre = fma(share, gap, mean_j);
     // sqrt(2) (l_i l_j)^(1/4) / sqrt(l_i + l_j) exp(-l_i l_j gap^2 / (4 (l_i + l_j)))
     const double size = 1.4142135623730951 * locals[2 * h + i] * locals[2 * h + j] * pair.root;
-    pair.weight = given * (size * exp(-0.25 * share * (precision_j * gap * gap)));
+    pair.weight = pair_weight * (size * exp(-0.25 * share * (precision_j * gap * gap)));
     return pair;
 }
 
@@ -114,9 +112,9 @@ struct QuantileSearch {
     double sign, level, sd, low, high, u;
 
     // Returns whether there is anything to search.
-    __device__ __forceinline__ bool start(double wanted, double mean, double variance) {
-        sign = wanted <= 0.5 ? 1.0 : -1.0;
-        level = wanted <= 0.5 ? wanted : 1.0 - wanted;
+    __device__ __forceinline__ bool start(double probability, double mean, double variance) {
+        sign = probability <= 0.5 ? 1.0 : -1.0;
+        level = probability <= 0.5 ? probability : 1.0 - probability;
         sd = sqrt(variance);
         if (level <= 0.0) {
             u = -infinity();
@@ -135,7 +133,7 @@ struct QuantileSearch {
         } else {
             high = u;
         }
-        if (mass == level || high - low <= 4.0 * EPS * (fabs(low) + fabs(high))) {
+        if (mass == level || high - low <= 4.0 * EPSILON * (fabs(low) + fabs(high))) {
             return false;
         }
         double proposal = low;

@@ -22,8 +22,8 @@ constexpr int STAGES = 3;               // slices in shared memory: one in use, 
 constexpr int LEFT_SIZE = HEIGHT * SLICE_STRIDE;
 constexpr int STAGE_SIZE = LEFT_SIZE + WIDTH * SLICE_STRIDE;
 
-// 32 x 32 entries in the registers of a warp, 32 a lane. As in a Tile, tensor instructions fix which lane has which;
-// without them a lane has 4 rows by 8 columns.
+// 32 x 32 entries in the registers of a warp, 32 a lane. As in a WarpTile, tensor instructions fix which lane has
+// which; without them a lane has 4 rows by 8 columns.
 constexpr int SHARE = SIDE * SIDE / WARP;
 struct Share {
     double entry[SHARE];

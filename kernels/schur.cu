@@ -4,12 +4,12 @@
 // Step t makes column t of the Cholesky factor out of two generators. Place m of the second meets entry m + t of the
 // first:
 //     p[m+t] <- p[m+t] + g q[m],   q[m] <- q[m] + g p[m+t],   y[m+t] <- y[m+t] - c q[m]
-// g lets p[t] vanish, v = q[0] is the pivot, q[m] / sqrt(v) entry (m + t, t) of the factor, c = y[t] / v. On the places
-// m < 0 the same is Levinson's recursion: p there is minus the predictor's coefficients, y the solution. Entry m + t
-// after step t depends on entry m + 1 after step t - 1, and on nothing below: a warp keeps a tile of places in
+// g makes p[t] vanish, v = q[0] is the pivot, q[m] / sqrt(v) entry (m + t, t) of the factor, c = y[t] / v. On the
+// places m < 0 the same is Levinson's recursion: p there is minus the predictor's coefficients, y the solution. Entry m
+// + t after step t depends on entry m + 1 after step t - 1, and on nothing below: a warp keeps a tile of places in
 // registers for STEPS steps, p and y moving down a place a step, and needs STEPS - 1 places above to begin with. The
-// steps' g and c come of the first STEPS places, which every warp works out by itself; so there is a barrier every
-// STEPS steps only, and between two sets of vectors none is read and written at once.
+// steps' g and c depend on the first STEPS places alone, which every warp computes by itself; so there is a barrier
+// every STEPS steps only, and between two sets of vectors none is read and written at once.
 //
 // MF_WHOLE: 1 for the places below 0 too, which solutions and gradients need. MF_SIDES: right-hand sides of a block.
 // variants: MF_WHOLE=0,1 MF_SIDES=1,3
@@ -31,10 +31,9 @@ constexpr int SIDES = MF_SIDES;
 constexpr int VECTORS =
     2 + SIDES + (MF_WHOLE ? 1 : 0); // p, each y, and q with N more entries in front if MF_WHOLE
 constexpr int ATTEMPTS = 4;
-constexpr double EPSILON = 2.220446049250313e-16;
 
-// As `shifts_of` in backends/gpu/_blocked.py
-__device__ __forceinline__ double shift_of(int attempt, double jitter, double mean_diagonal) {
+// As `jitters_of` in backends/gpu/_blocked.py, which multiplies in this order: that of cholesky.cuh rounds differently
+__device__ __forceinline__ double jitter_of(int attempt, double jitter, double mean_diagonal) {
     return attempt == 0 ? 0.0 : jitter * (attempt == 1 ? 1e-4 : attempt == 2 ? 1e-2 : 1.0) * mean_diagonal;
 }
 
@@ -54,52 +53,53 @@ struct Sides {
 // (with 4, 255 and spills on sm_100).
 //
 // One block a mixture b = start + place and SIDES of its `total` right-hand sides. `tables` (components, 2, N) has
-// cosines and sines of the lags' phases from the chunk's first component on, `levels` (B, 3) k(0), the mean diagonal of
-// the covariance with its trend, and the largest without. `scratch` (blocks, 2, VECTORS N) holds p, the y and q twice.
-// The log-likelihood in `value` is that of the one right-hand side, or less its quadratic form where SIDES > 1.
-// `white` receives L^-1 y in the order of `given` if SIDES > 1; if MF_WHOLE `solutions` (count, total, N) C^-1 y and
-// `predictors` (count, N) minus the predictor.
+// cosines and sines of the lags' phases from the chunk's first component on, `diagonal_stats` (B, 3) k(0), the mean
+// diagonal of the covariance with its trend, and the largest without. `scratch` (blocks, 2, VECTORS N) holds p, the y
+// and q twice. The log-likelihood in `value` is that of the one right-hand side, or less its quadratic form where
+// SIDES > 1. `white` receives L^-1 y if SIDES > 1, in the steps white_...; if MF_WHOLE `solutions` (count, total, N)
+// receives C^-1 y and `predictors` (count, N) minus the predictor.
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     toeplitz_schur_f64(const double* __restrict__ weights, const double* __restrict__ scales,
                        const index_t* __restrict__ offsets, const double* __restrict__ lags,
                        const double* __restrict__ tables, const double* __restrict__ targets,
-                       const double* __restrict__ levels, double* __restrict__ scratch,
-                       double* __restrict__ value, int* __restrict__ info, double* __restrict__ shifts,
+                       const double* __restrict__ diagonal_stats, double* __restrict__ scratch,
+                       double* __restrict__ value, int* __restrict__ info, double* __restrict__ jitters,
                        double* __restrict__ pivots, double* __restrict__ white,
                        double* __restrict__ predictors, double* __restrict__ solutions, double jitter,
-                       index_t start, index_t total, index_t given_mixture, index_t given_side,
-                       index_t given_entry, index_t white_mixture, index_t white_side, index_t white_entry,
+                       index_t start, index_t total, index_t target_mixture, index_t target_side,
+                       index_t target_entry, index_t white_mixture, index_t white_side, index_t white_entry,
                        int n) {
     const index_t groups = (total + SIDES - 1) / SIDES;
     const index_t place = blockIdx.x / groups, first_side = blockIdx.x % groups * SIDES;
     const index_t b = start + place;
-    const Sides given{given_mixture, given_side, given_entry}, kept{white_mixture, white_side, white_entry};
+    const Sides source{target_mixture, target_side, target_entry},
+        kept{white_mixture, white_side, white_entry};
     const int lane = lane_of();
     const index_t first_component = offsets[b], base_component = offsets[start];
-    const double diagonal = levels[3 * b + 2];
+    const double diagonal = diagonal_stats[3 * b + 2];
     double* const vectors = scratch + (index_t)blockIdx.x * 2 * VECTORS * n;
     const int origin = MF_WHOLE ? n : 0; // of q
-    double half = 0.0, pivot = 0.0, shift = 0.0;
+    double half = 0.0, pivot = 0.0, added = 0.0;
     int failed = 0, side = 0;
     for (int attempt = 0; attempt < ATTEMPTS; ++attempt) {
-        shift = shift_of(attempt, jitter, levels[3 * b + 1]);
-        const double bound = n * EPSILON * (diagonal + shift);
+        added = jitter_of(attempt, jitter, diagonal_stats[3 * b + 1]);
+        const double bound = n * EPSILON * (diagonal + added);
         half = 0.0;
         failed = 0;
         side = 0;
         for (int i = threadIdx.x; i < n; i += BLOCK) {
             double k = 0.0;
             for (index_t j = first_component; j < offsets[b + 1]; ++j) {
-                const double root = 3.14159265358979323846 * scales[j] * lags[i]; // exp(-2 root^2)
+                const double root = PI * scales[j] * lags[i]; // exp(-2 root^2)
                 k = fma(weights[j] * exp(-2.0 * root * root), tables[(j - base_component) * 2 * n + i], k);
             }
             vectors[i] = i > 0 ? k : 0.0;
 #pragma unroll
             for (int c = 0; c < SIDES; ++c) {
                 vectors[(1 + c) * n + i] =
-                    first_side + c < total ? targets[given.at(place, first_side + c, i)] : 0.0;
+                    first_side + c < total ? targets[source.at(place, first_side + c, i)] : 0.0;
             }
-            vectors[(1 + SIDES) * n + origin + i] = i > 0 ? k : diagonal + shift;
+            vectors[(1 + SIDES) * n + origin + i] = i > 0 ? k : diagonal + added;
             if (MF_WHOLE) {
                 vectors[(1 + SIDES) * n + i] = 0.0;
                 vectors[(VECTORS + 1 + SIDES) * n + i] = 0.0;
@@ -256,9 +256,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         }
     }
     if (threadIdx.x == 0 && first_side == 0) {
-        value[b] = failed == 0 ? -half - 0.5 * n * 1.8378770664093453 : -infinity(); // log(2 pi)
+        value[b] = failed == 0 ? -half - 0.5 * n * LOG_2_PI : -infinity();
         info[b] = failed;
-        shifts[b] = failed == 0 ? shift : 0.0;
+        jitters[b] = failed == 0 ? added : 0.0;
         pivots[b] = pivot;
     }
 }

@@ -16,13 +16,13 @@ struct StoredTile {
 };
 
 // Entries (row, column) and (row, column + 1), for an even column
-struct alignas(16) Pair {
+struct alignas(16) EntryPair {
     double first;
     double second;
 };
 
-__device__ __forceinline__ Pair& pair_at(const StoredTile& tile, int row, int column) {
-    return *reinterpret_cast<Pair*>(&tile(row, column));
+__device__ __forceinline__ EntryPair& pair_at(const StoredTile& tile, int row, int column) {
+    return *reinterpret_cast<EntryPair*>(&tile(row, column));
 }
 
 // A tile in global memory, where a warp reads it as a fragment most of all: the pairs of a fragment one after another,
@@ -39,7 +39,7 @@ __device__ __forceinline__ Fragment load_fragment(const FactorTile& from) {
     Fragment part;
 #pragma unroll
     for (int e = 0; e < 8; e += 2) {
-        const Pair pair = *reinterpret_cast<const Pair*>(from.base + e * WARP + 2 * lane_of());
+        const EntryPair pair = *reinterpret_cast<const EntryPair*>(from.base + e * WARP + 2 * lane_of());
         part.entry[e] = pair.first;
         part.entry[e + 1] = pair.second;
     }
@@ -66,12 +66,12 @@ struct Trapezoid {
 };
 
 // A warp's tile from memory and back
-__device__ __forceinline__ Tile load_tile(const StoredTile& from) {
-    Tile tile;
+__device__ __forceinline__ WarpTile load_tile(const StoredTile& from) {
+    WarpTile tile;
 #pragma unroll
     for (int e = 0; e < 8; e += 2) {
 #ifdef MF_HAVE_MMA
-        const Pair pair = pair_at(from, tile_row(e), tile_column(e));
+        const EntryPair pair = pair_at(from, tile_row(e), tile_column(e));
         tile.entry[e] = pair.first;
         tile.entry[e + 1] = pair.second;
 #else
@@ -82,7 +82,7 @@ __device__ __forceinline__ Tile load_tile(const StoredTile& from) {
     return tile;
 }
 
-__device__ __forceinline__ void store_tile(const Tile& tile, const StoredTile& to) {
+__device__ __forceinline__ void store_tile(const WarpTile& tile, const StoredTile& to) {
 #pragma unroll
     for (int e = 0; e < 8; e += 2) {
 #ifdef MF_HAVE_MMA
@@ -94,7 +94,7 @@ __device__ __forceinline__ void store_tile(const Tile& tile, const StoredTile& t
     }
 }
 
-__device__ __forceinline__ void store_tile(const Tile& tile, const FactorTile& to) {
+__device__ __forceinline__ void store_tile(const WarpTile& tile, const FactorTile& to) {
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
         to(tile_row(e), tile_column(e)) = tile.entry[e];
@@ -107,6 +107,6 @@ template <typename View> __device__ __forceinline__ void copy_tile(const View& f
     for (int e = 0; e < TILE_AREA / WARP; e += 2) {
         const int row = lane_of() / 4;
         const int column = e * 2 + lane_of() % 4;
-        *reinterpret_cast<Pair*>(&to(row, column)) = {from(row, column), from(row + 8, column)};
+        *reinterpret_cast<EntryPair*>(&to(row, column)) = {from(row, column), from(row + 8, column)};
     }
 }

@@ -3,7 +3,6 @@
 
 constexpr int BLOCK = 256;
 constexpr int WARPS = BLOCK / WARP;
-constexpr double EPSILON = 2.220446049250313e-16;
 
 // A trend's coefficients b ~ N(0, I), marginalised by least squares (mathematics.md section 10): by Gram and
 // Schmidt, each column twice, [W; I] = Q R with W = L^-1 V, and what is left of [z; start] is [z - W b; -b].
@@ -112,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     toeplitz_predict_f64(const double* __restrict__ solved, const double* __restrict__ white,
                          const double* __restrict__ below, const double* __restrict__ basis_new,
-                         const double* __restrict__ levels, const int* __restrict__ info,
+                         const double* __restrict__ diagonal_stats, const int* __restrict__ info,
                          double* __restrict__ mean, double* __restrict__ variance, double* __restrict__ left,
                          index_t start, index_t count, index_t n_new, int n, int functions) {
     for (index_t item = grid_start(); item < count * n_new; item += grid_stride()) {
@@ -139,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         }
         const bool good = info[start + place] == 0;
         mean[item] = good ? sum : quiet_nan();
-        variance[item] = good ? levels[3 * (start + place)] - squares : quiet_nan();
+        variance[item] = good ? diagonal_stats[3 * (start + place)] - squares : quiet_nan();
     }
 }
 
@@ -163,14 +162,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 // has what it asks for of those below 0. Then the trend's share is added, the squares of `left` (count, functions, M).
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     toeplitz_clip_f64(const double* __restrict__ totals, const double* __restrict__ left,
-                      const double* __restrict__ levels, const double* __restrict__ shifts,
+                      const double* __restrict__ diagonal_stats, const double* __restrict__ jitters,
                       double* __restrict__ variance, index_t start, index_t count, index_t n_new, int n,
                       int functions) {
     for (index_t item = grid_start(); item < count * n_new; item += grid_stride()) {
         const index_t place = item / n_new, column = item % n_new;
         double value = variance[item];
         if (value < 0.0) {
-            const double largest = levels[3 * (start + place) + 2] + shifts[start + place];
+            const double largest = diagonal_stats[3 * (start + place) + 2] + jitters[start + place];
             const double bound = 8.0 * n * EPSILON * largest * totals[item] * totals[item];
             value = -value <= bound ? 0.0 : quiet_nan();
         }
@@ -219,7 +218,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                           double* __restrict__ d_weights, double* __restrict__ d_means,
                           double* __restrict__ d_scales, double* __restrict__ d_noise, index_t start, int n) {
     MF_SHARED(double, parts, 3 * WARPS);
-    constexpr double PI = 3.14159265358979323846;
     const index_t b = start + blockIdx.x, base_component = offsets[start];
     const double* const own = sums + (index_t)blockIdx.x * n;
     for (index_t j = offsets[b]; j < offsets[b + 1]; ++j) {

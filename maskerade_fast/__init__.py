@@ -19,16 +19,18 @@ from .errors import (
     UsageError,
 )
 from .model.data import RegressionData, Standardiser
+from .model.draws import Draws
 from .model.gmm import GMMBatch, GMMGradient, concat
 from .model.latent import Latent, LatentMap, LogNormal
-from .model.prior import Draws, Prior
+from .model.prior import Prior
 from .model.reference_measure import PriorMeasure, ReferenceMeasure
-from .ops.distances import Metric, energy_distance, energy_distance_vjp, gaussian_mmd2, gaussian_mmd2_vjp
+from .ops.distances import energy_distance, energy_distance_vjp, gaussian_mmd2, gaussian_mmd2_vjp
 from .ops.gp import GPPrediction, predict_gp
 from .ops.gram import gram
 from .ops.hyperkernel import hyperkernel, hyperkernel_matvec, hyperkernel_vjp
 from .ops.joint_prediction import JointDensity, combine_gaussians_joint
 from .ops.likelihood import LogLikelihood, log_likelihood
+from .ops.metric import Metric
 from .ops.mixture_prediction import Prediction, combine_gaussians
 from .posterior.bands import Band
 from .posterior.history import HistoryRow

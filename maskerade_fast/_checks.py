@@ -1,4 +1,4 @@
-"""Checks at the public door: every message names the argument, what was expected and what came.
+"""Checks of public arguments: every message names the argument, what was expected and what came.
 
 Arrays leave here native-endian, C-contiguous, aligned, writable and float64 or float32: one type for compiled
 code, and everything below can trust them. CuPy arrays stay on their card. Small ones are copied to the host to be
@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-_SEEN_BYTES = (
-    2**20
-)  # of a CuPy array that checks copy to the host: one wait in place of two launches and a wait a check
+# Of a CuPy array that checks copy to the host: one wait instead of two launches and a wait per check
+_SEEN_BYTES = 2**20
 
 
 def is_cupy(array: Any) -> bool:
@@ -35,7 +34,7 @@ def float_array(
     allow: str = "",
     own: bool = False,
 ) -> Array:
-    """Convert `value` to a floating array and check it; nothing is copied that is as wanted already, unless `own`.
+    """Convert `value` to a floating array and check it; an array that needs no change is not copied, unless `own`.
 
     Parameters
     ----------
@@ -45,7 +44,7 @@ def float_array(
     ndim : int or tuple of int
         Dimensions accepted.
     dtype : float32 or float64, optional
-        Wanted type; by default float32 stays float32 and everything else becomes float64.
+        Type of the result; by default float32 stays float32 and everything else becomes float64.
     allow : {"", "-inf", "any"}
         Every entry must be finite; ``"-inf"`` accepts minus infinity, ``"any"`` leaves them to the caller.
     own : bool
@@ -68,9 +67,9 @@ def float_array(
             array = np.array(array, dtype=dtype, order="C")
         else:
             array = np.require(array, dtype=dtype, requirements=["C", "A", "W"])
-        wanted = (ndim,) if isinstance(ndim, int) else ndim
-        if array.ndim not in wanted:
-            expected = " or ".join(f"{n}-D" for n in wanted)
+        accepted = (ndim,) if isinstance(ndim, int) else ndim
+        if array.ndim not in accepted:
+            expected = " or ".join(f"{n}-D" for n in accepted)
             raise ValueError(f"{name}: expected a {expected} array, got shape {array.shape}")
         if allow != "any":
             check_finite(seen_by_host(array), name, allow=allow)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, Generic, TypeVar
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any, Generic, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -36,6 +36,14 @@ else:  # that of 3.11 has one lock for all instances: threads wait for each othe
 
 _LONG = 60  # characters of a text that are printed
 _FEW = 5  # numbers that are printed rather than counted
+
+
+@dataclass_transform(eq_default=False, frozen_default=True)
+def container(kind: type[_T]) -> type[_T]:
+    """Make a frozen dataclass that owns its arrays and prints none; two of them are equal only if they are one."""
+    kind.__repr__ = short_repr  # type: ignore[method-assign]
+    kind.__post_init__ = own_arrays  # type: ignore[attr-defined]
+    return dataclass(frozen=True, eq=False, repr=False)(kind)
 
 
 def own_arrays(container: Any) -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 FREE_SHARE = 0.5  # of the free memory, where the caller sets no bound
 _UNKNOWN = 4 * 2**30  # taken as free where the system does not say
-_SMALL = 64 * 2**20  # below this nobody is asked
+_SMALL = 64 * 2**20  # below this the free memory is not looked up
 
 
-def workers_that_fit(wanted: int, bytes_each: int, max_bytes: int | None, what: str) -> int:
-    """Workers, at most `wanted`, whose working memory stays within `max_bytes`.
+def workers_that_fit(most: int, bytes_each: int, max_bytes: int | None, what: str) -> int:
+    """Workers, at most `most`, whose working memory stays within `max_bytes`.
 
     Parameters
     ----------
-    wanted : int
+    most : int
         Workers that could be used; at least 1.
     bytes_each : int
         Working memory of one.
@@ -30,13 +30,13 @@ def workers_that_fit(wanted: int, bytes_each: int, max_bytes: int | None, what: 
     MemoryError
         If not even one fits, naming the bytes needed and the bound.
     """
-    if max_bytes is None and wanted * bytes_each <= _SMALL:
-        return wanted
+    if max_bytes is None and most * bytes_each <= _SMALL:
+        return most
     bound = int(FREE_SHARE * free_bytes()) if max_bytes is None else max_bytes
     if bytes_each > bound:
         origin = f"max_bytes={bound}" if max_bytes is not None else f"{bound}, half of the free memory"
         raise MemoryError(f"{what} needs {bytes_each} bytes, more than {origin}; pass a larger max_bytes")
-    return min(wanted, bound // max(bytes_each, 1))
+    return min(most, bound // max(bytes_each, 1))
 
 
 def require_room(shape: tuple[int, ...], what: str) -> None:

@@ -1,8 +1,8 @@
 """Multi-start L-BFGS-B that survives objectives which are NaN or infinite in places; many searches in lockstep.
 
-SciPy's line search takes a NaN for a number: it reports success at NaN coordinates. Here a point where the
-value or the gradient is not finite counts as worse than everything seen, so that the line search shortens
-its step, and the answer is the best point at which the objective was really finite.
+SciPy's line search takes a NaN for a number: it reports success at NaN coordinates. Here a point where the value or the
+gradient is not finite counts as worse than all points before, so that the line search shortens its step, and the result
+is the best point at which the objective was finite.
 """
 
 from __future__ import annotations
@@ -152,16 +152,16 @@ def maximise_in_lockstep(
 
 
 def _in_lockstep(search: Callable[[int, Objective], Any], count: int, evaluate: Any) -> list[Any]:
-    """Results of ``search(k, ask)`` for k < count, each in a thread; what they ask is answered when all have asked."""
+    """Results of ``search(k, ask)`` for k < count, each in a thread; `ask` waits until all that run have asked."""
     turn = threading.Condition()
-    running, asked, answers = set(range(count)), dict[int, Array](), dict[int, tuple[float, Array]]()
+    running, points, answers = set(range(count)), dict[int, Array](), dict[int, tuple[float, Array]]()
     results: list[Any] = [None] * count
     errors: list[BaseException] = []
     cancelled = False
 
     def ask(k: int, x: Array) -> tuple[float, Array]:
         with turn:
-            asked[k] = x
+            points[k] = x
             turn.notify_all()
             turn.wait_for(lambda: cancelled or k in answers)
             if cancelled:
@@ -186,16 +186,16 @@ def _in_lockstep(search: Callable[[int, Objective], Any], count: int, evaluate: 
             thread.start()
         while True:
             with turn:
-                turn.wait_for(lambda: len(asked) == len(running) or bool(errors))
+                turn.wait_for(lambda: len(points) == len(running) or bool(errors))
                 if errors or not running:
                     break
-                now = dict(sorted(asked.items()))
-                asked.clear()
+                now = dict(sorted(points.items()))
+                points.clear()
             values = evaluate(list(now), list(now.values()))
             with turn:
                 answers.update(zip(now, values, strict=True))
                 turn.notify_all()
-    finally:  # an interrupt, too, lets no thread wait for ever
+    finally:  # no thread may wait for ever, not after an interrupt either
         with turn:
             cancelled = True
             turn.notify_all()
@@ -216,8 +216,7 @@ class _SpentError(Exception):
 
 
 class _Record:
-    """The objective as a minimiser wants it, on the free coordinates; remembers the best finite point of
-    all."""
+    """The objective in the form that SciPy minimises, on the free coordinates; keeps the best finite point of all."""
 
     def __init__(self, objective: Objective, free: Array, max_evaluations: int | None) -> None:
         self.free = free

@@ -22,8 +22,8 @@ _STANDARD_STREAMS = (0, 1, 2)
 
 def interrupt_signals() -> list[signal.Signals]:
     """Those that end a run and that this process does not ignore, as one does in the background or under nohup."""
-    found = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
-    return [number for number in found if number is not None and signal.getsignal(number) is not signal.SIG_IGN]
+    signals = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
+    return [number for number in signals if number is not None and signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def occupy_closed_streams() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class BackendUnavailableError(RuntimeError):
-    """A device or backend was asked for that this installation or machine cannot serve."""
+    """This installation or machine lacks the device or backend that the call needs."""
 
 
 class DataError(ValueError):
-    """A file given by the user cannot be read as data; the message is one line for people."""
+    """A file of the user cannot be read as data; the message is one line for people."""
 
 
 class UsageError(ValueError):
@@ -27,7 +27,7 @@ class OptimisationError(RuntimeError):
 
 
 class PrecisionWarning(UserWarning):
-    """Numbers were accepted, but their floating-point type is too coarse for the answer asked for."""
+    """Numbers were accepted, but their floating-point type is too coarse for the answer."""
 
 
 class UnequalMassWarning(UserWarning):

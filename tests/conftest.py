@@ -140,9 +140,9 @@ def without_cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(backends, "gpu", raising=False)
     monkeypatch.setitem(sys.modules, "cupy", None)
-    backends._found.cache_clear()
+    backends._backend_or_reason.cache_clear()
     yield
-    backends._found.cache_clear()
+    backends._backend_or_reason.cache_clear()
 
 
 def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -223,7 +223,7 @@ def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
 
     before = {name: sys.modules.pop(name) for name in list(sys.modules) if ours(name)}
     package = backends.__dict__.pop("gpu", None)
-    backends._found.cache_clear()
+    backends._backend_or_reason.cache_clear()
     fake_cupy.reset(ORDERS[getattr(request, "param", "forward")])
     sys.modules.update(fake_cupy.modules)
     try:
@@ -233,7 +233,7 @@ def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
         for name in [name for name in sys.modules if ours(name)]:
             del sys.modules[name]
         backends.__dict__.pop("gpu", None)
-        backends._found.cache_clear()
+        backends._backend_or_reason.cache_clear()
         sys.modules.update(before)
         if package is not None:
             backends.__dict__["gpu"] = package

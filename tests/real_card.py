@@ -94,7 +94,7 @@ def watched() -> Iterator[Card]:
     before, package = ours(), backends.__dict__.pop("gpu")
     for name in before:
         del sys.modules[name]
-    backends._found.cache_clear()
+    backends._backend_or_reason.cache_clear()
     gc.collect()
     cupy.get_default_memory_pool().free_all_blocks()
     from maskerade_fast.backends.gpu._loader import Kernel
@@ -115,4 +115,4 @@ def watched() -> Iterator[Card]:
             del sys.modules[name]
         sys.modules.update(before)
         backends.__dict__["gpu"] = package
-        backends._found.cache_clear()
+        backends._backend_or_reason.cache_clear()

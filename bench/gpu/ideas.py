@@ -46,11 +46,11 @@ def _filled(entry: str) -> str:
 INTERIOR_TILES: list[Text] = [
     (
         "likelihood.cuh",
-        _filled("tile(i[a] % TILE, j[c] % TILE) = -covariance_entry(p, i[a], j[c], k[a][c], shift);"),
+        _filled("tile(i[a] % TILE, j[c] % TILE) = -covariance_entry(p, i[a], j[c], k[a][c], jitter);"),
         "        if (place.row > place.column && (first + place.row + 1) * TILE <= p.n_points) {\n"
         + _filled("tile(row + a * (TILE / ROWS), column + c * (TILE / COLUMNS)) = -k[a][c];")
         + "        } else {\n"
-        + _filled("tile(i[a] % TILE, j[c] % TILE) = -covariance_entry(p, i[a], j[c], k[a][c], shift);")
+        + _filled("tile(i[a] % TILE, j[c] % TILE) = -covariance_entry(p, i[a], j[c], k[a][c], jitter);")
         + "        }\n",
     ),
 ]
@@ -60,7 +60,7 @@ SHARED_COLUMNS: list[Text] = [
     (
         "elimination.cuh",
         "    double pivot = __shfl_sync(FULL_WARP, a[0], 0);\n",
-        "    MF_SHARED(Pair, columns, TILE); // the column in work, and the one before\n"
+        "    MF_SHARED(EntryPair, columns, TILE); // the column in work, and the one before\n"
         "    double pivot = __shfl_sync(FULL_WARP, a[0], 0);\n",
     ),
     (
@@ -82,7 +82,7 @@ SHARED_COLUMNS: list[Text] = [
             entry[ahead] = __shfl_sync(FULL_WARP, a[k], ahead);
         }
         if (k + 1 < LAST) {
-            Pair* const column = columns + k % 2 * (TILE / 2);
+            EntryPair* const column = columns + k % 2 * (TILE / 2);
             if (!below) {
                 reinterpret_cast<double*>(column)[row] = a[k];
             }
@@ -90,7 +90,7 @@ SHARED_COLUMNS: list[Text] = [
 #pragma unroll
             for (int c = 0; c < TILE; c += 2) {
                 if (c >= k + 1) {
-                    const Pair both = column[c / 2];
+                    const EntryPair both = column[c / 2];
                     if (c > k + 1) {
                         entry[c] = both.first;
                     }

@@ -112,7 +112,7 @@ class Adaptation:
 
     def design(self, count: int, affordable: Callable[[], int] | None = None) -> None:
         """Evaluate `count` draws from the prior, or as many as are `affordable`: asked after 1, 2, 4, ... of them."""
-        drawn = PriorMeasure(self.counted.prior).candidates(count, self.rng)
+        drawn = PriorMeasure(self.counted.prior).random_draws(count, self.rng)
         values = self.counted.values(drawn.mixtures[: count if affordable is None else 1])
         while affordable is not None and (more := min(count, 2 * len(values), affordable())) > len(values):
             values = np.append(values, self.counted.values(drawn.mixtures[len(values) : more]))
@@ -128,7 +128,7 @@ class Adaptation:
 
     def refine(self, count: int, rest: int) -> None:
         """Evaluate `count` draws from the proposal and `absorb` them."""
-        drawn = self.proposal.candidates(count, self.rng).mixtures
+        drawn = self.proposal.random_draws(count, self.rng).mixtures
         self.absorb(drawn, self.counted.values(drawn), self.proposal, rest)
 
     @single_threaded_blas()

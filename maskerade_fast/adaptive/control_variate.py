@@ -20,9 +20,9 @@ from scipy import special
 from .._checks import Array
 from .._containers import short_repr
 from ..backends import single_threaded_blas
+from ..model.draws import Draws
 from ..model.gmm import GMMBatch, concat
-from ..model.prior import Draws
-from ..ops.distances import Metric
+from ..ops.metric import Metric
 from ..quadrature.evidence import Evidence, integrate
 from ..quadrature.surrogate import Surrogate
 from .mixture_measure import MixtureMeasure

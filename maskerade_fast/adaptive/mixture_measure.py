@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from .._checks import Array, generator
+from .._checks import Array
 from .._containers import short_repr
 from ..backends import single_threaded_blas
 from ..model.component_orders import ALL_ORDERS, relabelled
+from ..model.draws import Draws, draws_of_sizes
 from ..model.gmm import GMMBatch
 from ..model.latent import Latent, LatentMap, check_on_host
-from ..model.prior import Draws, Prior, draw_counts, require_draw_room, sobol_normal
+from ..model.nets import sobol_normal
+from ..model.prior import Prior
 from ..model.reference_measure import ReferenceMeasure
 from .student import StudentMixture
 
@@ -70,19 +72,14 @@ class MixtureMeasure(ReferenceMeasure):
         return self.prior.latent_map
 
     @single_threaded_blas()
-    def sample(self, m: int | Sequence[int], rng: Any = None) -> Draws:
+    def net(self, counts: int | Sequence[int], rng: Any = None) -> Draws:
         """See `ReferenceMeasure`."""
-        rng = generator(rng, "rng")
-        counts = draw_counts(m, self.size_probabilities)
-        require_draw_room(self.latent_map, counts)
-        values = []
-        for count, part in zip(counts, self.parts, strict=True):
-            if count:
-                values.append(part.transform(sobol_normal(part.dimension + 2, int(count), rng)).ravel())
-        sizes = np.repeat(np.arange(1, len(counts) + 1), counts)
-        latent = self.latent_map.latent(sizes, np.concatenate(values))
-        weights = np.repeat(self.size_probabilities / np.maximum(counts, 1), counts)
-        return Draws(self.latent_map.forward(latent), weights / weights.sum(), latent)
+
+        def coordinates(n: int, count: int, rng: np.random.Generator) -> Array:
+            part = self.parts[n - 1]
+            return part.transform(sobol_normal(part.dimension + 2, count, rng))
+
+        return draws_of_sizes(counts, self.size_probabilities, self.latent_map, coordinates, rng)
 
     def log_density_ratio(self, mixtures: GMMBatch) -> Array:
         """See `ReferenceMeasure`."""

@@ -1,7 +1,7 @@
 """Choice of backend by the type of the arrays: NumPy -> `backends.cpu`, CuPy -> `backends.gpu`.
 
 A backend is a module of plain functions, arrays in, arrays out: those of `contract.Backend`. Nothing here imports numba
-or cupy until arrays of that kind come in, and nothing moves between devices unasked.
+or cupy until arrays of that kind come in, and nothing moves between devices unless `to_device` and its kin are called.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def require_gpu() -> None:
 def gpu_names() -> list[str]:
     """What the usable GPUs call themselves; BackendUnavailableError if there is none."""
     require_gpu()
-    names: list[str] = importlib.import_module(f"{__name__}.gpu._devices").names()
+    names: list[str] = importlib.import_module(f"{__name__}.gpu._loader").device_names()
     return names
 
 
@@ -179,15 +179,15 @@ def _on_gpu(arrays: tuple[Any, ...]) -> bool:
 
 
 def _load(name: str) -> ModuleType:
-    found = _found(name)
-    if isinstance(found, str):
-        raise BackendUnavailableError(found)
-    return found
+    backend = _backend_or_reason(name)
+    if isinstance(backend, str):
+        raise BackendUnavailableError(backend)
+    return backend
 
 
 @functools.cache
-def _found(name: str) -> ModuleType | str:
-    """A backend, or why it cannot be used. Asked once: an import takes a lock, which a fork could leave taken."""
+def _backend_or_reason(name: str) -> ModuleType | str:
+    """A backend, or why it cannot be used. Looked up once: an import takes a lock, which a fork could leave locked."""
     try:
         return importlib.import_module(f"{__name__}.{name}")
     except BackendUnavailableError as error:

@@ -150,7 +150,7 @@ class Backend(Protocol):
         """
 
     def cholesky(self, matrices: Array, jitter: float = 0.0) -> tuple[Array, Array, Array]:
-        """Lower Cholesky factors of a batch; a matrix that fails is tried again with larger diagonal shifts.
+        """Lower Cholesky factors of a batch; a matrix that fails is tried again with more jitter on its diagonal.
 
         A factorisation fails at a pivot of at most N eps max diag, or not finite: all its digits would be rounding.
 
@@ -159,15 +159,15 @@ class Backend(Protocol):
         matrices : (B, N, N)
             Symmetric; the lower triangles are read and nothing is written.
         jitter : float
-            Largest shift, as a fraction of the mean diagonal: 1e-4, 1e-2 and 1 times it are tried; 0: none.
+            The most, as a fraction of the mean diagonal: 1e-4, 1e-2 and 1 times it are tried; 0: none.
         Returns
         -------
         L : (B, N, N)
             NaN in the lower triangle of a matrix whose `info` is not 0.
         info : (B,) int32
             0, or the first k whose pivot fails.
-        shift : (B,)
-            Diagonal shift of each factor.
+        jitter : (B,)
+            What was added to the diagonal for each factor.
         """
 
     def log_likelihood(
@@ -187,8 +187,8 @@ class Backend(Protocol):
             Bound on the working memory of all matrices in work together; the results come on top.
         Returns
         -------
-        value (B,), info (B,) int32, shift (B,) : arrays
-            `info` and `shift` as for `cholesky`; where `info` is not 0 the value is minus infinity.
+        value (B,), info (B,) int32, jitter (B,) : arrays
+            `info` and `jitter` as returned by `cholesky`; where `info` is not 0 the value is minus infinity.
         gradients : None, or a list of d weights (J,), d means (J, D), d scales (J, D), d noise (B, 1 or N)
             NaN where `info` is not 0.
         Raises
@@ -235,7 +235,7 @@ class Backend(Protocol):
         X, noise : (N, 1), equally spaced and ascending, and (B or 1, 1)
         Returns
         -------
-        value, info, shift, gradients : as of `log_likelihood`, which raises alike
+        value, info, jitter, gradients : as of `log_likelihood`, which raises alike
         """
 
     def toeplitz_predict_gp(

@@ -111,7 +111,7 @@ class Standardiser:
 
     Notes
     -----
-    Results are float64 whatever comes in. The units themselves are found on the host.
+    Results are float64 whatever comes in. The units themselves are computed on the host.
     """
 
     x_min: Array

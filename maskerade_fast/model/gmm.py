@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._checks import Array, float_array, is_float32, one_of, plain_array
-from .._containers import own_arrays, short_repr
+from .._containers import container
 from ..backends import array_namespace, is_cupy, on_their_device, to_device, to_host
 
 Mixture = tuple[Any, Any, Any]
@@ -229,7 +229,7 @@ class GMMBatch:
         return (self.weights, self.means, self.scales, self.noise_variances)
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class GMMGradient:
     """Gradient of a scalar (or of one scalar a mixture) with respect to the arrays of a GMMBatch.
 
@@ -242,15 +242,10 @@ class GMMGradient:
     scales: Array
     noise_variance: Array | None = None
 
-    __repr__ = short_repr
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
-
     def to(self, device: str) -> GMMGradient:
         """The same gradient on "cpu" or "gpu"; see `GMMBatch.to`."""
-        given = (self.weights, self.means, self.scales, self.noise_variance)
-        arrays: list[Any] = [None if a is None else to_device(a, device) for a in given]
+        parts = (self.weights, self.means, self.scales, self.noise_variance)
+        arrays: list[Any] = [None if a is None else to_device(a, device) for a in parts]
         return GMMGradient(*arrays)
 
 
@@ -291,7 +286,7 @@ def segment_sums(values: Array, offsets: Array) -> Array:
     total: Array = xp.zeros(len(counts), values.dtype)
     padded = xp.concatenate([values, xp.zeros(1, values.dtype)])
     longest = int(counts.max(initial=0))
-    # cupy.add.reduceat is not to be had in every release. Some rows of indices at a time cross the bus, of one entry of
+    # Some releases of CuPy have no add.reduceat. Some rows of indices at a time cross the bus, of one entry of
     # every segment each, together no more than `values` unless that is less than a row.
     rows = max(1, len(values) // max(1, len(counts)))
     for first in range(0, longest, rows):

@@ -1,11 +1,11 @@
 """Regular 1-D grids, on which a stationary covariance is Toeplitz: when likelihood and prediction go that way.
 
-A trend is no hindrance: its few basis functions are further right-hand sides.
+A trend may be present: its few basis functions are further right-hand sides.
 
 X is a grid if, sorted, every x_i lies within 4 eps max|x| and within 1e-10 of a spacing from x_1 + (i - 1) h, with h =
 (x_N - x_1) / (N - 1): as near as floating-point numbers come to equal spacing, and so near that no phase below the
-Nyquist frequency moves by more than 4e-10. One missing row is no grid. Float32 inputs are judged as the float64 numbers
-they become.
+Nyquist frequency moves by more than 4e-10. With one row missing X is no grid. Float32 inputs are judged as the
+float64 numbers they become.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class ColumnNames:
     table : tuple of str
         Every column of the table that was read, in its order; empty where there was no table.
     has_header : bool
-        False: the table had no header, and its columns are known by their places.
+        False: the table had no header, and its columns go by their places.
     time, time_unit : str
         Which input is a time, and its unit; empty where none is.
     """
@@ -141,19 +141,19 @@ class ColumnNames:
 UNNAMED = ColumnNames()
 
 
-def check_names(found: Sequence[str], expected: Sequence[str], name: str, cure: str = "") -> None:
-    """ValueError with both lists unless `found` are the `expected` names in any order, each of them once."""
-    missing = [n for n in expected if n not in found]
-    unknown = [n for n in found if n not in expected]
+def check_names(names: Sequence[str], expected: Sequence[str], name: str, cure: str = "") -> None:
+    """ValueError with both lists unless `names` are the `expected` names in any order, each of them once."""
+    missing = [n for n in expected if n not in names]
+    unknown = [n for n in names if n not in expected]
     if missing or unknown:
-        parts = [f"{what} {listed(names)}" for what, names in (("missing", missing), ("unknown", unknown)) if names]
+        parts = [f"{what} {listed(some)}" for what, some in (("missing", missing), ("unknown", unknown)) if some]
         raise ValueError(
-            f"{name}: columns {listed(found) or 'none'}, expected {listed(expected)} as the model was fitted with "
+            f"{name}: columns {listed(names) or 'none'}, expected {listed(expected)} as the model was fitted with "
             f"({'; '.join(parts)}){cure}"
         )
-    if len(set(found)) < len(found) and tuple(found) != tuple(expected):
+    if len(set(names)) < len(names) and tuple(names) != tuple(expected):
         raise ValueError(
-            f"{name}: columns {listed(found)}, some of one name, expected them in the model's order: {listed(expected)}"
+            f"{name}: columns {listed(names)}, some of one name, expected them in the model's order: {listed(expected)}"
         )
 
 
@@ -189,8 +189,9 @@ def targets(y: Any, name: str = "y") -> tuple[Array, str | None]:
 def frame_columns(value: Any, name: str) -> tuple[tuple[str, ...] | None, list[tuple[str, Array]]] | None:
     """Names and labelled columns (N,) of a data frame or a series; None for anything else.
 
-    Known by what pandas, polars and pyarrow frames and series have; none of these packages is imported. Labels that are
-    no text, such as the running numbers of unnamed columns, are names as they print; a series without a name has none.
+    Recognised by the methods that pandas, polars and pyarrow frames and series have; none of these packages is
+    imported. Labels that are no text, such as the running numbers of unnamed columns, are names as they print; a series
+    without a name has none.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Latent coordinates: a one-to-one map T between standard normal ξ and a mixture of a given size.
+"""Latent coordinates: a one-to-one map T between standard normal ξ and a mixture of one size.
 
 mathematics.md section 9. A mixture of n components in D dimensions has n(1 + 2D) - 1 coordinates, plus one where
 its noise variance is free and one where its mass is. They lie one behind the other:
@@ -19,18 +19,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from scipy import special
 
 from .._checks import Array, is_cupy, positive, real
-from .._containers import own_arrays, short_repr
+from .._containers import container
 from .gmm import GMMBatch, GMMGradient
-from .stick_breaking import TINY, Sticks, break_sticks, log_slopes, safe_log, stick_coordinates
+from .latent_layout import Layout, breaks_of_orders, cumulated, layout_of
+from .stick_breaking import LOG_SQRT_2PI, TINY, Sticks, break_sticks, log_slopes, safe_log, stick_coordinates
 
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _BOUND = 37.5  # Φ(-37.5) is still a normal float64: coordinates of points on the edge of the support end here
 _MAX_LOG = 700.0  # exp(700) is finite
 
@@ -50,11 +49,11 @@ class LogNormal:
         """Log density with respect to Lebesgue measure in the value itself (not its log); -inf at 0."""
         log_value = np.log(np.maximum(value, TINY))
         z = (log_value - self.log_mean) / self.log_sd
-        density = -0.5 * z * z - _LOG_SQRT_2PI - math.log(self.log_sd) - log_value
+        density = -0.5 * z * z - LOG_SQRT_2PI - math.log(self.log_sd) - log_value
         return np.where(value > 0.0, density, -np.inf)
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class Latent:
     """Latent coordinates of B mixtures of any sizes.
 
@@ -72,11 +71,6 @@ class Latent:
     offsets: Array
     values: Array
 
-    __repr__ = short_repr
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
-
     def __len__(self) -> int:
         return len(self.sizes)
 
@@ -84,7 +78,7 @@ class Latent:
         """``latent[i]`` is a batch of one; a slice, index array or mask picks several, in that order."""
         rows = np.atleast_1d(np.arange(len(self))[index])
         counts = np.diff(self.offsets)[rows]
-        offsets = _cumulated(counts)
+        offsets = cumulated(counts)
         flat = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], counts)
         return Latent(self.sizes[rows], offsets, self.values[flat])
 
@@ -97,7 +91,7 @@ class Latent:
         return Latent(self.sizes, self.offsets, values)
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class LatentMap:
     """The map T of mathematics.md section 9 and its derivatives; `Prior.latent_map` builds it from checked values.
 
@@ -125,11 +119,6 @@ class LatentMap:
     noise_variance: float | LogNormal
     mass: float | LogNormal
 
-    __repr__ = short_repr
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
-
     @property
     def n_dims(self) -> int:
         """D."""
@@ -149,9 +138,9 @@ class LatentMap:
         return 8 * (5 * self.dimension(n) + 6 * n * (1 + 2 * self.n_dims) + 20)
 
     def latent(self, sizes: Any, values: Array) -> Latent:
-        """Flat coordinates `values` of mixtures of the given `sizes`, with their offsets."""
+        """Flat coordinates `values` of mixtures of these `sizes`, with their offsets."""
         sizes = np.asarray(sizes, dtype=np.int64)
-        return Latent(sizes, _cumulated(sizes * (1 + 2 * self.n_dims) - 1 + self.n_extra), values)
+        return Latent(sizes, cumulated(sizes * (1 + 2 * self.n_dims) - 1 + self.n_extra), values)
 
     def forward(self, latent: Latent) -> GMMBatch:
         """The mixtures T(ξ), noise variances (fixed ones too) included."""
@@ -164,10 +153,10 @@ class LatentMap:
         return GMMBatch.trusted(at.component_offsets.copy(), weights, means, scales, noise)
 
     def inverse(self, mixtures: GMMBatch) -> Latent:
-        """Coordinates of given mixtures; `forward` undoes it.
+        """Coordinates of mixtures; `forward` undoes it.
 
         Weights are divided by their sum, which is the mass where that is free. Points on the edge of the
-        support (a weight or scale of 0) get coordinates of ±37.5 in place of ±infinity.
+        support (a weight or scale of 0) get coordinates of ±37.5 instead of ±infinity.
 
         Raises
         ------
@@ -185,8 +174,8 @@ class LatentMap:
         values[at.stick[at.is_stick]] = stick_coordinates(table, later, at.sticks_left, self.concentration)[at.is_stick]
         return template.with_values(np.clip(values, -_BOUND, _BOUND))
 
-    def _without_sticks(self, mixtures: GMMBatch) -> tuple[Latent, _Layout, Array]:
-        """Sizes and layout of mixtures, and their coordinates: unbounded, and 0 in place of the weights'."""
+    def _without_sticks(self, mixtures: GMMBatch) -> tuple[Latent, Layout, Array]:
+        """Sizes and layout of mixtures, and their coordinates: unbounded, and 0 for the weights'."""
         check_on_host(mixtures)
         if mixtures.n_dims != self.n_dims:
             raise ValueError(f"mixtures: {mixtures.n_dims} dimensions, expected {self.n_dims}")
@@ -222,7 +211,7 @@ class LatentMap:
         orders = np.ascontiguousarray(orders, dtype=np.int64)
         n_mixtures, n = len(mixtures), orders.shape[1]
         own = self._without_sticks(mixtures)[2].reshape(n_mixtures, self.dimension(n))
-        broken, behind, places = _turns(orders.tobytes(), n, self.n_dims, self.n_extra)
+        broken, behind, places = breaks_of_orders(orders.tobytes(), n, self.n_dims, self.n_extra)
         weights = mixtures.weights.reshape(n_mixtures, n)
         later = np.zeros((n_mixtures, len(broken)))
         for k in range(n - 1, -1, -1):  # no product of matrices: its bits depend on how many rows there are
@@ -275,18 +264,18 @@ class LatentMap:
             out[extra] = weighted.sum(axis=1) * self.mass.log_sd
         return out
 
-    def _layout(self, latent: Latent) -> _Layout:
+    def _layout(self, latent: Latent) -> Layout:
         sizes = np.ascontiguousarray(latent.sizes, dtype=np.int64)
-        return _layout(sizes.tobytes(), self.n_dims, self.n_extra)
+        return layout_of(sizes.tobytes(), self.n_dims, self.n_extra)
 
-    def _sticks(self, values: Array, at: _Layout) -> Sticks:
+    def _sticks(self, values: Array, at: Layout) -> Sticks:
         return break_sticks(self._of_sticks(values, at), at.sticks_left, at.is_stick, self.concentration)
 
-    def _of_sticks(self, values: Array, at: _Layout) -> Array:
+    def _of_sticks(self, values: Array, at: Layout) -> Array:
         """Coordinates in the table of sticks."""
         return values[at.stick] if len(values) else np.zeros(at.stick.shape)
 
-    def _unit_weights(self, sticks: Sticks, at: _Layout) -> Array:
+    def _unit_weights(self, sticks: Sticks, at: Layout) -> Array:
         """Weights (J,) of unit mass."""
         weights: Array = (sticks.fraction * np.exp(sticks.log_before))[at.is_component]
         if self.concentration != 1.0:
@@ -294,7 +283,7 @@ class LatentMap:
             np.maximum(weights, TINY, out=weights)
         return weights
 
-    def _log_slopes(self, values: Array, sticks: Sticks, at: _Layout) -> Array:
+    def _log_slopes(self, values: Array, sticks: Sticks, at: Layout) -> Array:
         return log_slopes(self._of_sticks(values, at), sticks, at.sticks_left, at.is_stick, self.concentration)
 
     def _means(self, xi: Array) -> Array:
@@ -323,13 +312,13 @@ class LatentMap:
         slopes: Array = np.log(0.5 * self.mean_sd) + 0.5 * (z - xi) * (z + xi)
         return slopes
 
-    def _noise(self, values: Array, at: _Layout) -> Array:
+    def _noise(self, values: Array, at: Layout) -> Array:
         if isinstance(self.noise_variance, LogNormal):
             log_noise = self.noise_variance.log_mean + self.noise_variance.log_sd * values[at.extra]
             return np.exp(np.minimum(log_noise, _MAX_LOG))
         return np.full(len(at.extra), self.noise_variance)
 
-    def _mass(self, values: Array, at: _Layout) -> Array:
+    def _mass(self, values: Array, at: Layout) -> Array:
         if isinstance(self.mass, LogNormal):
             column = at.extra + isinstance(self.noise_variance, LogNormal)
             log_mass = self.mass.log_mean + self.mass.log_sd * values[column]
@@ -338,82 +327,7 @@ class LatentMap:
         return np.full(len(at.extra), self.mass)
 
 
-@dataclass(frozen=True, eq=False)
-class _Layout:
-    """Where everything lies: indices into the flat coordinates, and the (B, n_max) table of sticks."""
-
-    component_offsets: Array  # (B + 1,)
-    owner: Array  # (J,)
-    stick: Array  # (B, n_max); 0 in the padding
-    sticks_left: Array  # (B, n_max): n - j, at least 1
-    is_stick: Array  # (B, n_max)
-    is_component: Array  # (B, n_max)
-    means: Array  # (J, D)
-    scales: Array  # (J, D)
-    extra: Array  # (B,): first coordinate after the scales
-
-
-@lru_cache(maxsize=16)  # a search asks for the same sizes thousands of times
-def _layout(sizes_bytes: bytes, n_dims: int, n_extra: int) -> _Layout:
-    sizes = np.frombuffer(sizes_bytes, dtype=np.int64)
-    starts = _cumulated(sizes * (1 + 2 * n_dims) - 1 + n_extra)[:-1]
-    component_offsets = _cumulated(sizes)
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    column = np.arange(sizes.max(initial=1))
-    is_component = column < sizes[:, None]
-    is_stick = column < sizes[:, None] - 1
-    local = np.arange(component_offsets[-1]) - component_offsets[owner]
-    means = ((starts + sizes - 1)[owner] + local * n_dims)[:, None] + np.arange(n_dims)
-    return _Layout(
-        component_offsets=component_offsets,
-        owner=owner,
-        stick=np.where(is_stick, starts[:, None] + column, 0),
-        sticks_left=np.maximum(sizes[:, None] - 1 - column, 1).astype(np.float64),
-        is_stick=is_stick,
-        is_component=is_component,
-        means=means,
-        scales=means + (sizes * n_dims)[owner][:, None],
-        extra=starts + sizes * (1 + 2 * n_dims) - 1,
-    )
-
-
-@lru_cache(maxsize=32)
-def _turns(orders_bytes: bytes, n: int, n_dims: int, n_extra: int) -> tuple[Array, Array, Array]:
-    """The U different sticks of orders of n components, and where each order finds its coordinates.
-
-    Returns
-    -------
-    broken : (U,)
-        The component broken off.
-    behind : (n, U)
-        1 for those behind it, else 0.
-    places : (P, d)
-        Of the coordinates of each order in a row of all sticks and then the coordinates in the order given.
-    """
-    orders = np.frombuffer(orders_bytes, dtype=np.int64).reshape(-1, n)
-    sticks: dict[tuple[int, frozenset[int]], int] = {}
-    of_order = [
-        [sticks.setdefault((row[j], frozenset(row[j + 1 :])), len(sticks)) for j in range(n - 1)]
-        for row in orders.tolist()
-    ]
-    behind = np.zeros((n, len(sticks)))
-    for (_, others), u in sticks.items():
-        behind[list(others), u] = 1.0
-    broken = np.array([component for component, _ in sticks], dtype=np.int64)
-    first = len(sticks) + n - 1  # of the means
-    of_means = first + (orders[:, :, None] * n_dims + np.arange(n_dims)).reshape(len(orders), -1)
-    of_extra = np.broadcast_to(first + 2 * n * n_dims + np.arange(n_extra), (len(orders), n_extra))
-    of_weights = np.array(of_order, dtype=np.int64).reshape(len(orders), n - 1)
-    return broken, behind, np.concatenate([of_weights, of_means, of_means + n * n_dims, of_extra], axis=1)
-
-
 def check_on_host(mixtures: GMMBatch) -> None:
     """TypeError for mixtures of CuPy arrays."""
     if is_cupy(mixtures.weights):
         raise TypeError("mixtures: CuPy arrays, expected NumPy arrays here; move with g.to('cpu')")
-
-
-def _cumulated(counts: Array) -> Array:
-    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return offsets

@@ -13,12 +13,43 @@ from pathlib import Path
 
 import numpy as np
 import scipy
+from scipy import special
 
 from .._checks import Array
 
-__all__ = ["scrambled_net"]
+__all__ = ["BITS", "MAX_DIMENSION", "power_of_two", "scrambled_net", "sobol_normal"]
+
+BITS = 30  # of a coordinate
+MAX_DIMENSION = 21201  # of the direction numbers SciPy ships
 
 _FILE = Path("stats") / "_sobol_direction_numbers.npz"
+
+
+def power_of_two(count: int) -> int:
+    """The smallest power of two >= count, for count >= 1."""
+    return 1 << (count - 1).bit_length()
+
+
+def sobol_normal(dimension: int, count: int, rng: np.random.Generator) -> Array:
+    """`count` (a power of two) points of a freshly scrambled Sobol net, through the standard normal quantile.
+
+    Returns
+    -------
+    array, shape (count, dimension)
+        Finite: the points, multiples of 2^-30, move to the middle of their cell, so that none is 0.
+
+    Raises
+    ------
+    ValueError
+        If SciPy has no direction numbers for so many dimensions.
+    """
+    if dimension > MAX_DIMENSION:
+        raise ValueError(f"max_components: {dimension} latent dimensions, expected at most {MAX_DIMENSION} (Sobol)")
+    if count == 1:  # one point of a scrambled net is uniform, and the net would take a millisecond to make
+        return np.asarray(special.ndtri((rng.integers(0, 1 << BITS, (1, dimension)) + 0.5) * 2.0**-BITS))
+    points = scrambled_net(dimension, count, BITS, rng) + 2.0 ** -(BITS + 1)
+    normal: Array = special.ndtri(points)
+    return normal
 
 
 def scrambled_net(dimension: int, count: int, bits: int, rng: np.random.Generator) -> Array:
@@ -48,14 +79,14 @@ def scrambled_net(dimension: int, count: int, bits: int, rng: np.random.Generato
     lower = np.tril(child.integers(2, size=(dimension, bits, bits), dtype=np.uint32))
     lower[:, places, places] = 1
     columns = _directions(dimension, bits)[:, : count.bit_length() - 1]
-    digits = columns[:, None, :] >> places[::-1, None] & np.uint32(1)  # (dimension, bits, levels), top digit first
+    digits = columns[:, None, :] >> places[::-1, None] & np.uint32(1)  # (dimension, bits, doublings), top digit first
     mixed = (lower.astype(np.float64) @ digits).astype(np.uint32) & np.uint32(1)  # sums of at most 32 ones
     directions = np.bitwise_or.reduce(mixed << places[::-1, None], axis=1)
     points = np.empty((count, dimension), dtype=np.uint32)
     points[0] = shift
-    for level in range(directions.shape[1]):  # Gray's code: the points so far in reverse, with one more bit
-        half = 1 << level
-        np.bitwise_xor(points[:half][::-1], directions[:, level], out=points[half : 2 * half])
+    for k in range(directions.shape[1]):  # Gray's code: the points so far in reverse, with one more bit
+        half = 1 << k
+        np.bitwise_xor(points[:half][::-1], directions[:, k], out=points[half : 2 * half])
     return np.asarray(points * 2.0**-bits)
 
 

@@ -15,44 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import special
 
-from .._checks import Array, check_finite, float_array, generator, integer, one_of, positive
-from .._containers import cached_property, own_arrays, short_repr
-from .._memory import require_bytes
+from .._checks import Array, check_finite, float_array, integer, one_of, positive
+from .._containers import cached_property, short_repr
 from .data import input_array, input_window
+from .draws import Draws, draws_of_sizes
 from .gmm import GMMBatch, segment_sums
-from .latent import Latent, LatentMap, LogNormal, check_on_host
-from .nets import scrambled_net
+from .latent import LatentMap, LogNormal, check_on_host
+from .nets import MAX_DIMENSION, sobol_normal
 
 _FREE_NOISE = LogNormal(math.log(1e-2), 2.0)
 _FREE_MASS = LogNormal(0.0, 1.0)
-_SOBOL_BITS = 30
-_SOBOL_MAX_DIMENSION = 21201  # of the direction numbers SciPy ships
-
-
-@dataclass(frozen=True, eq=False)
-class Draws:
-    """Mixtures drawn from a measure, with weights that sum to 1.
-
-    Parameters
-    ----------
-    mixtures : GMMBatch of B mixtures
-    weights : array, shape (B,)
-        v of mathematics.md section 4: ∫ f dq is Σ_s v_s f(θ_s).
-    latent : Latent
-        Coordinates of the mixtures under the measure's latent map.
-    """
-
-    mixtures: GMMBatch
-    weights: Array
-    latent: Latent
-
-    __repr__ = short_repr
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
-
-    def __len__(self) -> int:
-        return len(self.weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,8 +140,8 @@ class Prior:
 
         Notes
         -----
-        mathematics.md section 4: 0.05/R_d in place of the paper's 1/R_d, and max(F_d, e³/R_d) in place of
-        F_d in ν and τ. F_d is taken as at least ½/R_d, so that one point or a constant axis still has a
+        mathematics.md section 4: 0.05/R_d instead of the paper's 1/R_d, and max(F_d, e³/R_d) instead of F_d
+        in ν and τ. F_d is taken as at least ½/R_d, so that one point or a constant axis still has a
         proper prior.
 
         Raises
@@ -283,18 +255,11 @@ class Prior:
         MemoryError
             For more draws than half of the free memory has room for, with the bytes.
         """
-        rng = generator(rng, "rng")
-        counts = draw_counts(m, self.size_probabilities)
-        require_draw_room(self.latent_map, counts)
-        sizes = np.repeat(np.arange(1, self.max_components + 1), counts)
-        values = [
-            sobol_normal(self.latent_map.dimension(n), int(count), rng).ravel()
-            for n, count in enumerate(counts, start=1)
-            if count
-        ]
-        latent = self.latent_map.latent(sizes, np.concatenate(values))
-        weights = np.repeat(self.size_probabilities / np.maximum(counts, 1), counts)
-        return Draws(self.latent_map.forward(latent), weights / weights.sum(), latent)
+
+        def coordinates(n: int, count: int, rng: np.random.Generator) -> Array:
+            return sobol_normal(self.latent_map.dimension(n), count, rng)
+
+        return draws_of_sizes(m, self.size_probabilities, self.latent_map, coordinates, rng)
 
     def log_density(self, mixtures: GMMBatch) -> Array:
         """Log prior density of labelled mixtures, log p(n) included.
@@ -358,64 +323,10 @@ class Prior:
         return np.where(inside, density, -np.inf)
 
 
-def power_of_two(count: int) -> int:
-    """The smallest power of two >= count, for count >= 1."""
-    return 1 << (count - 1).bit_length()
-
-
-def sobol_normal(dimension: int, count: int, rng: np.random.Generator) -> Array:
-    """`count` (a power of two) points of a freshly scrambled Sobol net, through the standard normal quantile.
-
-    Returns
-    -------
-    array, shape (count, dimension)
-        Finite: the points, multiples of 2^-30, move to the middle of their cell, so that none is 0.
-
-    Raises
-    ------
-    ValueError
-        If SciPy has no direction numbers for so many dimensions.
-    """
-    if dimension > _SOBOL_MAX_DIMENSION:
-        raise ValueError(
-            f"max_components: {dimension} latent dimensions, expected at most {_SOBOL_MAX_DIMENSION} (Sobol)"
-        )
-    if count == 1:  # one point of a scrambled net is uniform, and the net would take a millisecond to make
-        return np.asarray(special.ndtri((rng.integers(0, 1 << _SOBOL_BITS, (1, dimension)) + 0.5) * 2.0**-_SOBOL_BITS))
-    points = scrambled_net(dimension, count, _SOBOL_BITS, rng) + 2.0 ** -(_SOBOL_BITS + 1)
-    normal: Array = special.ndtri(points)
-    return normal
-
-
-def draw_counts(m: int | Sequence[int], probabilities: Array) -> Array:
-    """Draws of each size, powers of two; 0 for sizes of probability 0."""
-    if isinstance(m, int | np.integer):
-        wanted = [integer(m, "m", minimum=1)] * len(probabilities)
-    else:
-        if not hasattr(m, "__len__"):
-            raise TypeError(f"m: {m!r}, expected an integer or one for each of {len(probabilities)} sizes")
-        if len(m) != len(probabilities):
-            raise ValueError(f"m: {len(m)} counts, expected an integer or one for each of {len(probabilities)} sizes")
-        wanted = [
-            integer(k, f"m[{i}]", minimum=1 if p > 0.0 else 0)
-            for i, (k, p) in enumerate(zip(m, probabilities, strict=True))
-        ]
-    most = max(wanted)
-    if most > 1 << _SOBOL_BITS:
-        raise ValueError(f"m: {most} draws of a size, expected at most {1 << _SOBOL_BITS}, the points of a Sobol net")
-    return np.array([power_of_two(k) if p > 0.0 else 0 for k, p in zip(wanted, probabilities, strict=True)])
-
-
-def require_draw_room(latent_map: LatentMap, counts: Array) -> None:
-    """MemoryError for more draws, `counts` of each size, than half of the free memory has room for."""
-    needed = sum(int(count) * latent_map.mixture_bytes(n) for n, count in enumerate(counts, start=1))
-    require_bytes(needed, f"m: {int(counts.sum())} draws in all")
-
-
 def _uniform(max_components: int) -> Array:
     count = integer(max_components, "max_components", minimum=1)
-    if count > _SOBOL_MAX_DIMENSION:
-        raise ValueError(f"max_components: {count}, expected at most {_SOBOL_MAX_DIMENSION} (Sobol)")
+    if count > MAX_DIMENSION:
+        raise ValueError(f"max_components: {count}, expected at most {MAX_DIMENSION} (Sobol)")
     return np.full(count, 1.0 / count)
 
 

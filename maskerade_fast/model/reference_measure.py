@@ -13,15 +13,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from .._checks import Array, generator, integer
+from .draws import Draws
 from .gmm import GMMBatch
 from .latent import LatentMap
-from .prior import Draws, Prior
+from .prior import Prior
 
 
 class ReferenceMeasure(Protocol):
     """A probability measure q over mixtures of 1..N_max components that can be drawn from and scored.
 
-    Subclasses give the first four members; `draw` and `candidates` follow from them.
+    Subclasses give the first four members; `nodes` and `random_draws` follow from them.
     """
 
     @property
@@ -34,8 +35,8 @@ class ReferenceMeasure(Protocol):
         """q(n) for n = 1..N_max; sums to 1."""
         ...
 
-    def sample(self, m: int | Sequence[int], rng: Any = None) -> Draws:
-        """Low-discrepancy draws, `m` a size (or one count for each size) rounded up to powers of two.
+    def net(self, counts: int | Sequence[int], rng: Any = None) -> Draws:
+        """Low-discrepancy draws: `counts` of every size (or one count per size), rounded up to powers of two.
 
         Ordered by size, as `Prior.sample`: the weight of a draw of size n is q(n)/m_n, and sizes of
         probability 0 get none.
@@ -46,7 +47,7 @@ class ReferenceMeasure(Protocol):
         """log π/q of each mixture, shape (B,): log f = log L + this. Labels are treated alike in π and q."""
         ...
 
-    def draw(self, total: int, rng: Any = None) -> Draws:
+    def nodes(self, total: int, rng: Any = None) -> Draws:
         """Quadrature nodes: at most `total` of them, shared among the sizes in powers of two.
 
         Every size starts from the largest power of two within its share ``total * q(n)``, at least 1; then
@@ -71,10 +72,10 @@ class ReferenceMeasure(Protocol):
             weights = np.where(counts > 0, probabilities / np.maximum(counts, 1), -1.0)
             n = len(weights) - 1 - int(np.argmax(weights[::-1]))
             if counts.sum() + counts[n] > total:
-                return self.sample(counts.tolist(), rng)
+                return self.net(counts.tolist(), rng)
             counts[n] *= 2
 
-    def candidates(self, count: int, rng: Any = None) -> Draws:
+    def random_draws(self, count: int, rng: Any = None) -> Draws:
         """Exactly `count` draws from the measure in random order, each of weight 1/count.
 
         The numbers of each size are `count` q(n), rounded up or down at random with the right mean; within a
@@ -93,11 +94,11 @@ class ReferenceMeasure(Protocol):
         # one uniform shift for all sizes (systematic sampling); the last edge is exact, whatever the rounding
         edges = np.minimum(np.cumsum(probabilities) * count + rng.random(), count).astype(np.int64)
         edges[np.flatnonzero(probabilities)[-1] :] = count
-        wanted = np.diff(edges, prepend=0)
-        pool = self.sample(np.maximum(wanted, 1).tolist(), rng)
+        numbers = np.diff(edges, prepend=0)
+        pool = self.net(np.maximum(numbers, 1).tolist(), rng)
         sizes = pool.latent.sizes
         firsts = np.searchsorted(sizes, sizes, side="left")
-        rows = np.flatnonzero(np.arange(len(sizes)) - firsts < wanted[sizes - 1])
+        rows = np.flatnonzero(np.arange(len(sizes)) - firsts < numbers[sizes - 1])
         rows = rng.permutation(rows)
         return Draws(pool.mixtures[rows], np.full(count, 1.0 / count), pool.latent[rows])
 
@@ -118,9 +119,9 @@ class PriorMeasure(ReferenceMeasure):
         """See `ReferenceMeasure`."""
         return self.prior.size_probabilities
 
-    def sample(self, m: int | Sequence[int], rng: Any = None) -> Draws:
+    def net(self, counts: int | Sequence[int], rng: Any = None) -> Draws:
         """See `ReferenceMeasure`."""
-        return self.prior.sample(m, rng)
+        return self.prior.sample(counts, rng)
 
     def log_density_ratio(self, mixtures: GMMBatch) -> Array:
         """Zeros, shape (B,)."""

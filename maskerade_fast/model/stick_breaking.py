@@ -16,7 +16,7 @@ from scipy import special
 from .._checks import Array
 
 TINY = float(np.finfo(np.float64).tiny)
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _LOG_LEADING = -39.0  # below e^-39 the first term of the incomplete beta series is exact to rounding
 
 
@@ -47,7 +47,7 @@ def break_sticks(xi: Array, sticks_left: Array, is_stick: Array, concentration: 
 
 def log_slopes(xi: Array, sticks: Sticks, sticks_left: Array, is_stick: Array, concentration: float) -> Array:
     """log(-d log(1 - v)/dξ), (B, n_max); 0 in the padding."""
-    log_phi = -0.5 * xi * xi - _LOG_SQRT_2PI
+    log_phi = -0.5 * xi * xi - LOG_SQRT_2PI
     if sticks.log_fraction is None:
         return np.where(is_stick, log_phi - special.log_ndtr(-xi) - np.log(sticks_left), 0.0)
     a, b = concentration, concentration * sticks_left
@@ -90,7 +90,7 @@ def _log_beta_quantile(a: float, b: Array, xi: Array) -> tuple[Array, Array]:
 
 
 def _beta_coordinates(a: float, b: Array, v: Array, rest: Array) -> Array:
-    """ξ with v = BetaQuantile(a, b; Φ(ξ)), given v and 1 - v."""
+    """ξ with v = BetaQuantile(a, b; Φ(ξ)), from v and 1 - v."""
     log_beta = special.betaln(a, b)
     log_v, log_rest = safe_log(v), safe_log(rest)
     lower, upper = special.betainc(a, b, v), special.betainc(b, a, rest)
@@ -103,5 +103,5 @@ def _beta_coordinates(a: float, b: Array, v: Array, rest: Array) -> Array:
 
 
 def safe_log(values: Array) -> Array:
-    """Logarithm, of the smallest normal number in place of 0."""
+    """Logarithm; for 0 that of the smallest normal number."""
     return np.log(np.maximum(values, TINY))

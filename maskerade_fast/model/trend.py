@@ -27,7 +27,7 @@ def trend_basis(trend: str, X: Array, scale: float) -> Array | None:
     ----------
     trend : {"none", "constant", "linear"}
     X : array, shape (M, D)
-        In units in which the data fill [0, 1]; points outside are as good.
+        In units in which the data fill [0, 1]; points outside are allowed.
     scale : float
         Root mean square of the targets.
     """

@@ -7,67 +7,19 @@ where its arrays do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .._checks import Array, float_array, is_cupy, non_negative, one_of, positive, seen_by_host
+from .._checks import Array, float_array, is_cupy, one_of, positive, seen_by_host
 from ..backends import array_namespace, get_backend, on_their_device
 from ..model.gmm import GMMBatch, GMMGradient
 from .masses import Masses, check_sums
+from .metric import Metric, checked_metric
 
-__all__ = [
-    "Metric",
-    "energy_distance",
-    "energy_distance_vjp",
-    "gaussian_mmd2",
-    "gaussian_mmd2_vjp",
-]
-
-Scale = float | tuple[float, ...] | None
+__all__ = ["energy_distance", "energy_distance_vjp", "gaussian_mmd2", "gaussian_mmd2_vjp"]
 
 _LARGEST = 1e150  # the square of a coordinate must not overflow
-
-
-@dataclass(frozen=True)
-class Metric:
-    """How two mixtures are compared.
-
-    Parameters
-    ----------
-    reflect : bool
-        Atoms (w/2, +-m, s): means m and -m are then the same kernel. For D > 1; with D = 1 keep means >= 0.
-    frequency_scale, scale_scale : float or (D,), optional
-        Units of means and of scales (cycles per unit of x): coordinates are divided by them. None: 1.
-    mass_correction : bool
-        Add (M_a - M_b)(f_a - f_b), M the total weight and f the first moment, to the energy distance: for
-        mixtures of unequal mass. Blind to mass near the origin; prefer `mass_weight`.
-    noise_weight : float
-        c in c |log s2_a - log s2_b|, added to the squared distance under the hyper-kernel only.
-    mass_weight : float
-        c in c |log M_a - log M_b|, likewise; if > 0 the energy distance there is taken on weights / M.
-
-    Raises
-    ------
-    ValueError
-        For scales <= 0 or weights < 0.
-    """
-
-    reflect: bool = False
-    frequency_scale: Any = None
-    scale_scale: Any = None
-    mass_correction: bool = False
-    noise_weight: float = 0.0
-    mass_weight: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("frequency_scale", "scale_scale"):
-            object.__setattr__(self, name, _checked_scale(getattr(self, name), name))
-        for name in ("reflect", "mass_correction"):
-            object.__setattr__(self, name, bool(getattr(self, name)))
-        for name in ("noise_weight", "mass_weight"):
-            object.__setattr__(self, name, non_negative(getattr(self, name), name))
 
 
 @on_their_device
@@ -200,15 +152,15 @@ def _gaussian_atoms(batches: tuple[GMMBatch, ...], metric: Metric, bandwidth: fl
     return [to_atoms(g, metric, g.weights, False, bandwidth)[0] for g in batches]
 
 
-def _vjp(a: GMMBatch, b: GMMBatch | None, cotangent: Any, metric: Metric, prepared: Any) -> GMMGradient:
+def _vjp(a: GMMBatch, b: GMMBatch | None, cotangent: Any, metric: Metric, atoms_of: Any) -> GMMGradient:
     check_pair(a, b)
     cotangent = checked_cotangent(cotangent, len(a), len(a if b is None else b))
     backend = get_backend(a.weights, cotangent)
     if b is None:
-        (first,) = prepared((a,))
+        (first,) = atoms_of((a,))
         second, cotangent = first, symmetrised(cotangent)
     else:
-        first, second = prepared((a, b))
+        first, second = atoms_of((a, b))
     g_weights, g_points = backend.pairwise_distance_vjp(first, second, cotangent)
     return gradient(a, metric, g_weights, g_points, None)
 
@@ -257,11 +209,11 @@ def to_atoms(
     halves = (("frequency_scale", "means", points[:, :n_dims]), ("scale_scale", "scales", points[:, n_dims:]))
     for name, parameter, columns in halves:
         columns[...] = getattr(g, parameter)
-        scale = getattr(metric, name)
-        if scale is not None:
-            if isinstance(scale, tuple) and len(scale) != n_dims:
-                raise ValueError(f"{name}: {len(scale)} entries, expected {n_dims} as the mixtures have dimensions")
-            columns /= xp.asarray(scale)
+        unit = getattr(metric, name)
+        if unit is not None:
+            if isinstance(unit, tuple) and len(unit) != n_dims:
+                raise ValueError(f"{name}: {len(unit)} entries, expected {n_dims} as the mixtures have dimensions")
+            columns /= xp.asarray(unit)
     backend = get_backend(g.weights)
     atoms = backend.prepare_atoms(
         g.offsets, weights, points, n_dims if metric.reflect else 0,
@@ -270,8 +222,8 @@ def to_atoms(
     largest, least, greatest = _extremes(points, atoms.masses)
     if largest > _LARGEST:
         name, parameter = next((n, p) for n, p, columns in halves if abs(columns).max() > _LARGEST)
-        unit = "" if getattr(metric, name) is None else f" times metric.{name}"
-        raise ValueError(f"{parameter}: some exceed {_LARGEST:g}{unit}, where squares overflow; rescale x")
+        factor = "" if getattr(metric, name) is None else f" times metric.{name}"
+        raise ValueError(f"{parameter}: some exceed {_LARGEST:g}{factor}, where squares overflow; rescale x")
     check_sums(atoms.masses, greatest, largest)
     return atoms, Masses(least, greatest, (g.offsets,))
 
@@ -314,14 +266,6 @@ def positive_square(value: Any, name: str) -> float:
     return number
 
 
-def checked_metric(metric: Metric | None) -> Metric:
-    if metric is None:
-        return Metric()
-    if not isinstance(metric, Metric):
-        raise TypeError(f"metric: {type(metric).__name__}, expected a Metric")
-    return metric
-
-
 def check_batch(g: Any, name: str) -> None:
     if not isinstance(g, GMMBatch):
         raise TypeError(f"{name}: {type(g).__name__}, expected a GMMBatch")
@@ -337,15 +281,6 @@ def check_pair(a: GMMBatch, b: GMMBatch | None = None) -> None:
     if a.dtype != b.dtype:
         raise ValueError(f"b: dtype {b.dtype}, expected {a.dtype} as a has; convert one of them")
     array_namespace(a.weights, b.weights)  # refuses a mixture of devices
-
-
-def _checked_scale(value: Any, name: str) -> Scale:
-    if value is None:
-        return None
-    array = float_array(value, name, ndim=(0, 1), dtype=np.float64)
-    if not (array > 0).all():
-        raise ValueError(f"{name}: {value}, expected > 0")
-    return float(array[()]) if array.ndim == 0 else tuple(array.tolist())
 
 
 def warm_up(g: GMMBatch, X: Array, y: Array) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from .._checks import Array, is_cupy, one_of
-from .._containers import built, own_arrays, short_repr
+from .._containers import built, container
 from .._memory import require_room
 from ..backends import array_namespace, get_backend, on_their_device
 from ..model.gmm import GMMBatch
@@ -15,7 +14,7 @@ from .gram import PHASES, checked_points, is_by_point
 from .likelihood import checked_basis, checked_problem
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class GPPrediction:
     """Predictions of B mixtures at M test points.
 
@@ -24,7 +23,7 @@ class GPPrediction:
     mean : array, shape (B, M)
         Units of y.
     variance : array, shape (B, M)
-        Units of y squared; the diagonal of `covariance` where that was asked for.
+        Units of y squared; the diagonal of `covariance` where there is one.
     covariance : array, shape (B, M, M), or None
     info : array of int32, shape (B,)
         0; the first k whose pivot is bad, as in `LogLikelihood`, with all numbers of that mixture NaN; or -1
@@ -35,11 +34,6 @@ class GPPrediction:
     variance: Array
     covariance: Array | None
     info: Array
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
-
-    __repr__ = short_repr
 
 
 @on_their_device
@@ -111,8 +105,8 @@ def predict_gp(
     if observed and is_by_point(noise_variance):
         raise ValueError("noise_variance: one number a point with observed=True, expected a scalar or (B,)")
     if (basis is None) != (basis_new is None):
-        given, missing = ("basis", "basis_new") if basis_new is None else ("basis_new", "basis")
-        raise ValueError(f"{missing}: None beside {given}, expected both or neither")
+        present, missing = ("basis", "basis_new") if basis_new is None else ("basis_new", "basis")
+        raise ValueError(f"{missing}: None beside {present}, expected both or neither")
     if basis is not None:
         basis, basis_new = checked_basis(basis, "basis", len(X)), checked_basis(basis_new, "basis_new", len(X_new))
         if basis.shape[1] != basis_new.shape[1]:

@@ -18,14 +18,7 @@ PHASES = ("joint", "per_axis")
 
 
 @on_their_device
-def gram(
-    g: GMMBatch,
-    X: Any,
-    Y: Any = None,
-    *,
-    noise_variance: Any = None,
-    phase: str = "joint",
-) -> Array:
+def gram(g: GMMBatch, X: Any, Y: Any = None, *, noise_variance: Any = None, phase: str = "joint") -> Array:
     """Gram matrix of every mixture of `g`.
 
     Parameters
@@ -93,7 +86,7 @@ class Points(NamedTuple):
 def checked_points(
     value: Any, name: str, g: GMMBatch, *, allow_empty: bool = False, origins: Array | None = None
 ) -> Points:
-    """Inputs as (N, D) floats that fit the mixtures of `g`, small enough to be squared; less `origins`, if given."""
+    """Inputs as (N, D) floats that fit the mixtures of `g`, small enough to be squared; less `origins`, if any."""
     if not isinstance(g, GMMBatch):
         raise TypeError(f"g: {type(g).__name__}, expected a GMMBatch")
     inputs = Inputs.of(value, name, finite=False)

@@ -15,17 +15,11 @@ import numpy as np
 from .._checks import Array, float_array, one_of, positive
 from ..backends import array_namespace, get_backend, on_their_device
 from ..model.gmm import GMMBatch, GMMGradient
-from .distances import Metric, checked_cotangent, checked_metric, in_dtype, positive_square
+from .distances import checked_cotangent, in_dtype, positive_square
+from .metric import Metric, checked_metric
 from .metric_distances import Batch, PreparedBatch, prepare, prepare_pair, squared_distance, squared_distance_vjp
 
-__all__ = [
-    "HyperKernel",
-    "PreparedBatch",
-    "Pullback",
-    "hyperkernel",
-    "hyperkernel_matvec",
-    "hyperkernel_vjp",
-]
+__all__ = ["HyperKernel", "PreparedBatch", "Pullback", "hyperkernel", "hyperkernel_matvec", "hyperkernel_vjp"]
 
 Pullback = Callable[[Any], GMMGradient]
 
@@ -91,7 +85,7 @@ class HyperKernel:
         Returns
         -------
         K : (B_a, B_b) array of the dtype of `a`
-        pull : callable
+        vjp : callable
             Takes (B_a, B_b), gives what `hyperkernel_vjp` gives.
         """
         first, second = prepare_pair(a, b, self.metric)
@@ -102,7 +96,7 @@ class HyperKernel:
         scale = -1.0 / self.lengthscale**2
 
         @on_their_device
-        def pull(cotangent: Any) -> GMMGradient:
+        def vjp(cotangent: Any) -> GMMGradient:
             cotangent = checked_cotangent(cotangent, *distance.shape)
             xp = array_namespace(distance, cotangent)
             slope = cotangent * covariance
@@ -114,7 +108,7 @@ class HyperKernel:
                 slope *= scale
             return squared_distance_vjp(first, second, slope, distance)
 
-        return in_dtype(covariance, first.batch), pull
+        return in_dtype(covariance, first.batch), vjp
 
     @on_their_device
     def of_distance(self, distance: Any) -> Array:
@@ -234,6 +228,6 @@ def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
     """Call what is compiled here: see `run.warm_up`."""
     for power in (1, 2):
         kernel = HyperKernel(1.0, 1.0, power)
-        covariance, pull = kernel.pullback(g)
-        pull(covariance)
+        covariance, vjp = kernel.pullback(g)
+        vjp(covariance)
         kernel.matvec(g, g, kernel.matrix(g))

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .._checks import Array, check_size, float_array
-from .._containers import built, own_arrays, short_repr
+from .._containers import built, container
 from ..backends import array_namespace, get_backend, on_their_device, single_threaded_blas, to_host
 from ..model.gmm import GMMBatch
 from .mixture_prediction import arrays_among, check_shape, checked_weights, rounding
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class JointDensity:
     """The joint predictive density of n points at one y: its natural log, and its mean, shape (n,)."""
 
     log_density: float
     mean: Array
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
-
-    __repr__ = short_repr
 
 
 @on_their_device

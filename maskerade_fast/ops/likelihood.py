@@ -5,11 +5,10 @@ With a trend y ~ N(0, K(X, X) + V V' + noise), V its basis functions (section 10
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from .._checks import Array, check_finite, check_size, float_array, integer, non_negative, one_of, seen_by_host
-from .._containers import built, own_arrays, short_repr
+from .._containers import built, container
 from ..backends import array_namespace, get_backend, on_their_device
 from ..model.gmm import GMMBatch, GMMGradient
 from ..model.grid import on_grid
@@ -18,7 +17,7 @@ from .gram import PHASES, Points, checked_noise, checked_points, is_by_point, wa
 _SHARED_POINTS = (512, 2048)  # so many that CPU threads share one matrix, and then its factorisation
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class LogLikelihood:
     """Log-likelihoods of a batch of B mixtures.
 
@@ -29,22 +28,17 @@ class LogLikelihood:
     info : array of int32, shape (B,)
         0, or the first k (from 1) whose Cholesky pivot is at most N eps max diag(C), or not finite.
     jitter : array, shape (B,)
-        Shift added to the diagonal to repair a failed factorisation, units of y squared; 0 where there was
+        What was added to the diagonal to repair a failed factorisation, units of y squared; 0 where there was
         none.
     grad : GMMGradient or None
-        In weights (J,), means (J, D), scales (J, D) and noise_variance, (B,) or (B, N) as the noise was
-        given; NaN for the mixtures that failed.
+        In weights (J,), means (J, D), scales (J, D) and noise_variance, (B,) or (B, N) as the noise is;
+        NaN for the mixtures that failed.
     """
 
     value: Array
     info: Array
     jitter: Array
     grad: GMMGradient | None = None
-
-    def __post_init__(self) -> None:
-        own_arrays(self)
-
-    __repr__ = short_repr
 
 
 @on_their_device
@@ -78,7 +72,7 @@ def log_likelihood(
     phase : {"joint", "per_axis"}
         As in `gram`.
     jitter : float
-        Largest diagonal shift allowed, as a fraction of mean diag(C_b). Where a factorisation fails, and only
+        Most that may be added to the diagonal, as a fraction of mean diag(C_b). Where a factorisation fails, and only
         there, 1e-4, 1e-2 and 1 times it are tried; the default tries none.
     grad : bool
         The gradient takes two to three times as long as the value.
@@ -101,7 +95,7 @@ def log_likelihood(
     ------
     ValueError
         If X has no rows, or its shape does not fit g, y or basis; for NaN or infinity; for noise that is negative,
-        of another shape, or not given anywhere; for negative jitter; for ``structure="toeplitz"`` where C is
+        of another shape, or missing everywhere; for negative jitter; for ``structure="toeplitz"`` where C is
         not Toeplitz.
     TypeError
         For arrays that are not real numbers, or that live on different devices.
@@ -123,34 +117,19 @@ def log_likelihood(
     (X, *_), y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
     basis = None if basis is None else checked_basis(basis, "basis", len(X))
     xb = get_backend(g.weights, X, y, noise, basis)
+    options: dict[str, Any] = {"jitter": float(jitter), "grad": bool(grad), "max_bytes": limit}
+    batch = (g.offsets, g.weights, g.means, g.scales)
     grid = on_grid(X, y, noise, structure, basis)
     if grid is not None:
         X, y, basis = grid
-        value, info, shift, parts = xb.toeplitz_log_likelihood(
-            g.offsets, g.weights, g.means, g.scales, X, y, noise,
-            basis=basis, jitter=float(jitter), grad=bool(grad), max_bytes=limit,
-        )  # fmt: skip
-        gradient = None if parts is None else GMMGradient(parts[0], parts[1], parts[2], parts[3][:, 0])
-        return built(LogLikelihood, value, info, shift, gradient)
-    value, info, shift, parts = xb.log_likelihood(
-        g.offsets,
-        g.weights,
-        g.means,
-        g.scales,
-        X,
-        y,
-        noise,
-        basis=basis,
-        per_axis=phase == "per_axis",
-        jitter=float(jitter),
-        grad=bool(grad),
-        max_bytes=limit,
-    )
+        results = xb.toeplitz_log_likelihood(*batch, X, y, noise, basis=basis, **options)
+    else:
+        results = xb.log_likelihood(*batch, X, y, noise, basis=basis, per_axis=phase == "per_axis", **options)
+    value, info, added, parts = results
     if parts is None:
-        return built(LogLikelihood, value, info, shift)
-    per_point = is_by_point(noise_variance)
-    d_noise = parts[3] if per_point else parts[3][:, 0]
-    return built(LogLikelihood, value, info, shift, GMMGradient(parts[0], parts[1], parts[2], d_noise))
+        return built(LogLikelihood, value, info, added)
+    d_noise = parts[3] if grid is None and is_by_point(noise_variance) else parts[3][:, 0]
+    return built(LogLikelihood, value, info, added, GMMGradient(parts[0], parts[1], parts[2], d_noise))
 
 
 def checked_problem(

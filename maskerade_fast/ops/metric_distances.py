@@ -11,8 +11,9 @@ from .._checks import Array
 from .._containers import short_repr
 from ..backends import array_namespace, get_backend, on_their_device
 from ..model.gmm import GMMBatch, GMMGradient, segment_sums
-from .distances import Metric, check_batch, check_pair, checked_metric, gradient, in_dtype, symmetrised, to_atoms
+from .distances import check_batch, check_pair, gradient, in_dtype, symmetrised, to_atoms
 from .masses import Masses, positive_masses
+from .metric import Metric, checked_metric
 
 __all__ = ["Batch", "PreparedBatch", "prepare", "prepare_pair", "squared_distance", "squared_distance_vjp"]
 

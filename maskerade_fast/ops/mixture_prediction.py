@@ -7,8 +7,8 @@ observations are dropped, never single pairs. Means, variances and tails are sum
 through a factor, ``W = F F^T``, as ``|F^T a|^2`` with ``a_i = sqrt(N_i(y))``: rounding cannot turn that
 negative.
 
-*Pointwise*, every point is a mixture by itself, whatever other points were asked for. *Jointly*, N_i is the
-Gaussian over all points; its mean then depends on which points are asked for together.
+*Pointwise*, every point is a mixture by itself, whatever the other points are. *Jointly*, N_i is the Gaussian
+over all points; its mean then depends on which points these are.
 
 Sums over pairs run where the Gaussians' means live; W itself is checked and factored on the host, where LAPACK serves a
 matrix of some hundred rows as well.
@@ -17,13 +17,13 @@ matrix of some hundred rows as well.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from .._checks import Array, check_size, float_array, generator, integer, is_cupy, positive, real
-from .._containers import built, own_arrays, short_repr
+from .._containers import built, container
 from .._memory import require_bytes
 from ..backends import array_namespace, get_backend, on_their_device, single_threaded_blas, to_device_of, to_host
 from ..model.gmm import GMMBatch
@@ -32,7 +32,7 @@ _CLIP = 1e-8  # negative eigenvalues of W taken for rounding, as a fraction of t
 _MANY_DRAWS = 64  # from here on a table of the CDF costs less than solving for each draw
 
 
-@dataclass(frozen=True, eq=False)
+@container
 class Prediction:
     """M independent one-dimensional predictive densities; made by `combine_gaussians`.
 
@@ -63,11 +63,6 @@ class Prediction:
     variances: Array
     total: Array
 
-    def __post_init__(self) -> None:
-        own_arrays(self)
-
-    __repr__ = short_repr
-
     def __len__(self) -> int:
         return len(self.mean)
 
@@ -86,7 +81,7 @@ class Prediction:
         check_size(y, "y")
         xp = array_namespace(self.means)
         log_sum = get_backend(self.means).pair_log_density(self.factor, self.means, self.variances, self._placed(y))
-        return self._as_given(log_sum - xp.log(self.total))
+        return self._as_result(log_sum - xp.log(self.total))
 
     @on_their_device
     def cdf(self, y: Any) -> Array:
@@ -100,7 +95,7 @@ class Prediction:
         xp = array_namespace(self.means)
         rows = xp.broadcast_to(self._placed(y), (len(y) if y.ndim == 2 else 1, len(self)))
         mass = get_backend(self.means).pair_cdf(self.pair_weights, self.means, self.variances, rows)
-        probability = self._as_given(xp.clip(mass / self.total, 0.0, 1.0))
+        probability = self._as_result(xp.clip(mass / self.total, 0.0, 1.0))
         return probability if y.ndim == 2 else probability[0]
 
     @on_their_device
@@ -136,7 +131,7 @@ class Prediction:
         if k < _MANY_DRAWS:
             return self._quantiles(uniforms)
         backend = get_backend(self.means)
-        return self._as_given(backend.pair_draws(self.pair_weights, self.means, self.variances, uniforms))
+        return self._as_result(backend.pair_draws(self.pair_weights, self.means, self.variances, uniforms))
 
     @on_their_device
     def scaled(self, offset: float, scale: float) -> Prediction:
@@ -163,7 +158,7 @@ class Prediction:
 
     def _quantiles(self, levels: Array) -> Array:
         backend = get_backend(self.means)
-        return self._as_given(backend.pair_quantiles(self.pair_weights, self.means, self.variances, levels))
+        return self._as_result(backend.pair_quantiles(self.pair_weights, self.means, self.variances, levels))
 
     def _placed(self, argument: Array) -> Array:
         """An argument, a number or an array that lives where `mean` does, on the device of the sums over pairs."""
@@ -172,9 +167,9 @@ class Prediction:
         placed: Array = to_device_of(self.means, argument)
         return placed
 
-    def _as_given(self, array: Array) -> Array:
-        given: Array = to_device_of(self.mean, array.astype(self.mean.dtype, copy=False))
-        return given
+    def _as_result(self, array: Array) -> Array:
+        result: Array = to_device_of(self.mean, array.astype(self.mean.dtype, copy=False))
+        return result
 
 
 @on_their_device

@@ -133,8 +133,8 @@ def propose(
     """
     one_of(acquisition, "acquisition", ACQUISITIONS)
     if acquisition == "random":
-        return Proposal(measure.candidates(size, rng).mixtures)
-    draws = measure.candidates(max(pool, size), rng)
+        return Proposal(measure.random_draws(size, rng).mixtures)
+    draws = measure.random_draws(max(pool, size), rng)
     mixtures = draws.mixtures
     if acquisition == "uncertainty":
         return _propose_uncertain(surrogate, measure.latent_map, mixtures, size, n_starts, max_iterations)

@@ -17,8 +17,8 @@ from ..model.data import RegressionData
 from ..model.gmm import GMMBatch, GMMGradient
 from ..model.latent import LogNormal
 from ..model.prior import Prior
-from ..ops.distances import Metric
 from ..ops.likelihood import log_likelihood
+from ..ops.metric import Metric
 from ..storage.recorder import NoRecord, Recorder
 from .surrogate import Surrogate
 

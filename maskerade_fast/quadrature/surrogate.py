@@ -22,8 +22,8 @@ from .._containers import cached_property, own_arrays, short_repr
 from .._memory import require_bytes
 from ..backends import single_threaded_blas, to_device_of, to_host
 from ..model.gmm import GMMBatch, GMMGradient, concat
-from ..ops.distances import Metric
 from ..ops.hyperkernel import HyperKernel, Pullback
+from ..ops.metric import Metric
 from ..ops.metric_distances import PreparedBatch, squared_distance
 from .surrogate_fit import checked_cholesky, fitted, warn_of_lost_digits, whiten
 from .warping import square_root_warp

@@ -150,7 +150,7 @@ class AdaptiveRun:
         if not np.isfinite(values[groups >= 0]).any():
             no_finite_likelihood()
         problem, measure = self.problem, state.settled or state.sample.measure
-        nets = [measure.draw(max(1, self.nodes // NETS), self.rng) for _ in range(NETS)]
+        nets = [measure.nodes(max(1, self.nodes // NETS), self.rng) for _ in range(NETS)]
         controlled = controlled_estimate(measure, mixtures, values, groups, nets, problem.metric, POWER, problem.device)
         controlled = doubted(controlled, self.adaptation.log_evidence_by_modes)
         last = self._row(controlled.log_evidence, controlled.log_evidence_sd)
@@ -225,7 +225,7 @@ class AdaptiveRun:
     def _drawn(self, state: AdaptiveState, size: int) -> AdaptiveState:
         """Draw a batch from the settled measure; every batch is a replicate."""
         measure = self.adaptation.proposal if state.settled is None else state.settled
-        mixtures = measure.candidates(size, self.rng).mixtures
+        mixtures = measure.random_draws(size, self.rng).mixtures
         return self._learned(state, mixtures, measure, np.full(size, state.n_replicates))
 
     def _informed(self, state: AdaptiveState, size: int) -> AdaptiveState:
@@ -234,7 +234,7 @@ class AdaptiveRun:
         assert measure is not None
         mixtures, values, _ = state.everything()
         surrogate = self.problem.surrogate(mixtures, values + measure.log_density_ratio(mixtures))
-        nodes = measure.draw(self.nodes, self.rng)
+        nodes = measure.nodes(self.nodes, self.rng)
         evidence = integrate(surrogate, nodes.mixtures.to(self.problem.device), nodes.weights)
         proposal = propose(self.acquisition, surrogate, evidence, measure, size, self.rng)
         failed = proposal.n_dropped + proposal.n_abnormal

@@ -46,12 +46,12 @@ class PriorRun:
     ) -> None:
         self.problem, self.limits, self.acquisition, self.rng = problem, limits, acquisition, rng
         self.measure: ReferenceMeasure = PriorMeasure(problem.prior)
-        drawn = self.measure.draw(nodes, rng)
+        drawn = self.measure.nodes(nodes, rng)
         self.nodes, self.node_weights = drawn.mixtures.to(problem.device), drawn.weights
 
     def steps(self) -> Iterator[PriorState]:
         """See `drive.Run`: the first design, in pieces so that a run can end within it, then proposals."""
-        design = self.measure.candidates(self.limits.initial, self.rng).mixtures
+        design = self.measure.random_draws(self.limits.initial, self.rng).mixtures
         state: PriorState | None = None
         hopeless: GMMBatch | None = None  # evaluated before any likelihood was finite
         for start in range(0, len(design), self.limits.batch_size):

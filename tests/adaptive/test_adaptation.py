@@ -194,7 +194,7 @@ def test_adaptation_counts_and_ends_near_the_posterior(target: CountedPosterior,
     assert len(adaptation.sample.log_likelihoods) == 180
 
     def effective(q: MixtureMeasure) -> float:
-        draws = q.candidates(400, 7).mixtures
+        draws = q.random_draws(400, 7).mixtures
         log_f = log_likelihood(draws, X, Y).value + q.log_density_ratio(draws)
         f = np.exp(log_f - log_f.max())
         return float(f.sum() ** 2 / (f @ f))

@@ -44,12 +44,12 @@ def log_likelihood(g: GMMBatch) -> np.ndarray:
 def estimate(seed: int, count: int = 120, outlier: float = 0.0):
     rng = np.random.default_rng(seed)
     q = measure(np.random.default_rng(5))
-    batches = [q.candidates(20, rng).mixtures for _ in range(count // 20)]
+    batches = [q.random_draws(20, rng).mixtures for _ in range(count // 20)]
     from maskerade_fast.model.gmm import concat
 
     mixtures = concat([PRIOR.sample(8, rng).mixtures, *batches])
     groups = np.concatenate([np.full(24, -1), np.repeat(np.arange(count // 20), 20)])
-    nets = [q.draw(512, rng) for _ in range(8)]
+    nets = [q.nodes(512, rng) for _ in range(8)]
     values = log_likelihood(mixtures)
     if outlier:
         log_f = values + q.log_density_ratio(mixtures)
@@ -75,7 +75,7 @@ def known() -> tuple[float, np.ndarray]:
 def test_averages_over_labels(rng: np.random.Generator) -> None:
     """The measure's own ratio integrates to p(n) for every size, and f to the same evidence as under the prior."""
     q = measure(rng)
-    draws = q.sample(2**12, rng)
+    draws = q.net(2**12, rng)
     ratio = draws.weights * np.exp(q.log_density_ratio(draws.mixtures))
     np.testing.assert_allclose(np.bincount(draws.latent.sizes - 1, ratio), 1.0 / 3.0, rtol=0.02)
     mean, _ = plain_estimate(
@@ -88,7 +88,7 @@ def test_averages_over_labels(rng: np.random.Generator) -> None:
 
 def test_ratio_does_not_depend_on_the_order(rng: np.random.Generator) -> None:
     q = measure(rng)
-    draws = q.sample([1, 1, 16], rng)
+    draws = q.net([1, 1, 16], rng)
     g = draws.mixtures[draws.latent.sizes == 3]
     turned = np.arange(len(g.weights)).reshape(-1, 3)[:, [2, 0, 1]].ravel()
     other = dataclasses.replace(g, weights=g.weights[turned], means=g.means[turned], scales=g.scales[turned])
@@ -119,7 +119,7 @@ def test_leaving_out_is_exact() -> None:
 
     rng = np.random.default_rng(0)
     q = measure(rng)
-    g, nodes = q.candidates(12, rng).mixtures, q.draw(64, rng)
+    g, nodes = q.random_draws(12, rng).mixtures, q.nodes(64, rng)
     values = log_likelihood(g)
     values -= values.max()
     settings: dict[str, Any] = {"metric": default_metric(PRIOR), "power": 1, "outputscale": 1.0, "lengthscale": 1.5}

@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from maskerade_fast.adaptive.student import FREEDOM, LEAST_PRIOR, StudentMixture
-from maskerade_fast.model.prior import sobol_normal
+from maskerade_fast.model.nets import sobol_normal
 
 
 def mixture(rng: np.random.Generator, d: int = 3, count: int = 2, prior_share: float = 0.25) -> StudentMixture:

@@ -24,6 +24,12 @@ import emulate
 ROOT = Path(__file__).parents[2]
 KERNELS = ROOT / "kernels"
 USES = ROOT / "build" / "kernels"
+FORMER = {
+    "add_slots_f64": "add_partial_sums_f64",
+    "diagonal_levels_f64": "diagonal_stats_f64",
+    "pulls_f64": "partial_gradients_f64",
+}
+"""What kernels are called today that results of a card have under another name."""
 BARRIER = re.compile(r"\b__sync(?:threads|warp)\w*\s*\(")
 
 
@@ -65,7 +71,7 @@ def timed() -> dict[str, list[str]]:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("kind") != "maskerade_fast gpu_check":
             continue
-        kernels = {name for row in content["rows"] for name in row.get("ours", {}).get("kernels", {})}
+        kernels = {FORMER.get(name, name) for row in content["rows"] for name in row.get("ours", {}).get("kernels", {})}
         for name in kernels:
             found[name].append(
                 f"{content['card']['name'].removeprefix('NVIDIA ').split()[0]} at {content['commit'][:7]}"

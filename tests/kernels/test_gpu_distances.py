@@ -196,7 +196,7 @@ def test_equal_mixtures_are_exactly_at_0(gpu: ModuleType, rng: np.random.Generat
 
 
 @pytest.mark.parametrize(("D", "form"), [(1, "energy"), (2, "reflected"), (19, "gaussian")])
-def test_chunks_slots_and_orders_leave_the_bits(
+def test_chunks_partial_sums_and_orders_leave_the_bits(
     gpu: ModuleType, emulated: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, D: int, form: str
 ) -> None:
     a, b, options = ragged(rng, 71, D), ragged(rng, 75, D), FORMS[form]
@@ -217,8 +217,8 @@ def test_chunks_slots_and_orders_leave_the_bits(
     for x, y in zip(part, (whole[0][40:], whole[1][40:, 40:], whole[2][first:], whole[3][first:]), strict=True):
         assert_array_equal(x, y)
     assert_array_equal(everything(a.part(0, 3), b.part(5, 30), G[:3, 5:30])[0], whole[0][:3, 5:30])
-    for n_slots in (1, 2):  # for three windows: the last chunk of two is not full
-        monkeypatch.setattr(gpu, "SLOT_BYTES", n_slots * 8 * (1 + 2 * D) * int(a.offsets[-1]))
+    for n_partial in (1, 2):  # for three windows: the last chunk of two is not full
+        monkeypatch.setattr(gpu, "PARTIAL_BYTES", n_partial * 8 * (1 + 2 * D) * int(a.offsets[-1]))
         for x, y in zip(everything(a, b, G), whole, strict=True):
             assert_array_equal(x, y)
 

@@ -66,7 +66,7 @@ GRADIENT = {"MF_GRADIENT": 1, "MF_AXES": 1, "MF_PER_AXIS": 0}
 
 
 def problem(of: Arrays, n: int, far: bool) -> tuple[Any, ...]:
-    """weights, scales, offsets, points, tables, y, levels, noise of the last mixture, of `n` points."""
+    """weights, scales, offsets, points, tables, y, stats, noise of the last mixture, of `n` points."""
     turns = of.rng.uniform(size=(2, n))
     tables = of.here(np.stack([np.cos(turns), np.sin(turns)], axis=1))
     X, y = of.here(of.rng.normal(size=(1, n))), of.here(of.rng.normal(size=n))
@@ -107,18 +107,18 @@ def covariance_f64(of: Arrays) -> Any:
 
 
 @case(3)
-def diagonal_levels_f64(of: Arrays) -> Any:
-    levels = of.room(3)
-    args = (of.here([0.5, 0.7]), of.offsets(2), of.here([[0.3, 0.4]]), levels, *i64(1), *i32(2))
-    return "gram", "diagonal_levels_f64", {"MF_PER_AXIS": 0}, of.count, 32, 0, args, [levels[-1]]
+def diagonal_stats_f64(of: Arrays) -> Any:
+    stats = of.room(3)
+    args = (of.here([0.5, 0.7]), of.offsets(2), of.here([[0.3, 0.4]]), stats, *i64(1), *i32(2))
+    return "gram", "diagonal_stats_f64", {"MF_PER_AXIS": 0}, of.count, 32, 0, args, [stats[-1]]
 
 
 @case(40)
 def diagonal_levels_of_noise_by_point(of: Arrays) -> Any:
-    levels = of.room(3)
+    stats = of.room(3)
     noise = of.last(of.rng.uniform(size=40))
-    args = (of.here([0.5, 0.7]), of.offsets(2), noise, levels, *i64(max(of.count, 2)), *i32(40))
-    return "gram", "diagonal_levels_f64", {"MF_PER_AXIS": 0}, of.count, 32, 0, args, [levels[-1]]
+    args = (of.here([0.5, 0.7]), of.offsets(2), noise, stats, *i64(max(of.count, 2)), *i32(40))
+    return "gram", "diagonal_stats_f64", {"MF_PER_AXIS": 0}, of.count, 32, 0, args, [stats[-1]]
 
 
 # ---- grids ----
@@ -137,9 +137,9 @@ def predictions(of: Arrays, n: int, solved: Any, count: int, n_new: int, basis: 
     """Of two functions, at the last test point of the last mixture."""
     mean, variance, left = of.zeros(count, n_new), of.zeros(count, n_new), of.zeros(count, 2, n_new)
     arrays = (of.rng.normal(size=(3, n)), of.rng.normal(size=(3, 2)), np.array([1.0, 2.0, 3.0]))
-    white, below, levels = (of.last(a) if count == of.count else of.here(a[None]) for a in arrays)
+    white, below, stats = (of.last(a) if count == of.count else of.here(a[None]) for a in arrays)
     info = of.here(np.zeros(1, np.int32)) if count != of.count else of.room(dtype=np.int32)
-    args = (solved, white, below, basis, levels, info, mean, variance, left, *i64(0, count, n_new), *i32(n, 2))
+    args = (solved, white, below, basis, stats, info, mean, variance, left, *i64(0, count, n_new), *i32(n, 2))
     results = [mean[-1, -1:], variance[-1, -1:], left[-1, :, -1]]
     return "toeplitz", "toeplitz_predict_f64", {}, -(-count * n_new // 256), 256, 0, args, results
 
@@ -374,11 +374,11 @@ def hyperkernel_covariance_f64(of: Arrays) -> Any:
 
 
 @case(2)
-def add_slots_f64(of: Arrays) -> Any:
+def add_partial_sums_f64(of: Arrays) -> Any:
     totals = of.last(0.7)
     args = (of.columns(of.rng.normal(size=3)), totals, *i32(3), *i64(of.count))
     source = {"MF_D": 1, "MF_FORM": 0, "MF_MIXED": 0}
-    return "distances", "add_slots_f64", source, -(-of.count // 128), 128, 0, args, [totals[-1:]]
+    return "distances", "add_partial_sums_f64", source, -(-of.count // 128), 128, 0, args, [totals[-1:]]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -259,4 +259,4 @@ def test_bounds_of_rounding_know_noise_trend_and_shift(gpu: ModuleType, rng: np.
         matrices += 0.0 if V is None else basis @ basis.T
         _, _, shift = cpu.cholesky(matrices, 1e-3)
         assert shift[0] > 0.0 == shift[1]
-        assert_allclose(chunk.levels.get(), (noise + trend).max(axis=1) + shift, rtol=1e-12)
+        assert_allclose(chunk.largest_noise.get(), (noise + trend).max(axis=1) + shift, rtol=1e-12)

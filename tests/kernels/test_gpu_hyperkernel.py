@@ -91,7 +91,7 @@ def test_covariance_from_distance(gpu: ModuleType, rng: np.random.Generator, par
 def test_product_with_vectors(
     gpu: ModuleType, emulated: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, k: int
 ) -> None:
-    """Rows alone, slots of any number, orders of threads and other columns change no bit of a product."""
+    """Rows alone, partial sums of any number, orders of threads and other columns change no bit of a product."""
     import maskerade_fast.backends.gpu.distances as distances
 
     a, b, parameters = ragged(rng, 60, 1), ragged(rng, 83, 1), PARAMETERS[1]
@@ -103,12 +103,12 @@ def test_product_with_vectors(
     assert_array_equal(some.get(), product.get()[40:])
     one = gpu.hyperkernel_matvec(*there, card(v[:, -1:].copy()), **parameters)
     assert_array_equal(one.get(), product.get()[:, -1:])
-    monkeypatch.setattr(distances, "SLOT_BYTES", 2 * 8 * 60 * k)
+    monkeypatch.setattr(distances, "PARTIAL_BYTES", 2 * 8 * 60 * k)
     for order in ORDERS.values():
         emulated.state.options = emulated.state.options._replace(order=order)
         emulated.state.launches.clear()
         assert_array_equal(gpu.hyperkernel_matvec(*there, card(v), **parameters).get(), product.get())
-        assert emulated.state.launches == 3 * ["product_f64", "add_slots_f64"]
+        assert emulated.state.launches == 3 * ["product_f64", "add_partial_sums_f64"]
 
 
 def test_product_stores_no_matrix(gpu: ModuleType, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_product_stores_no_matrix(gpu: ModuleType, rng: np.random.Generator, mon
 
     import maskerade_fast.backends.gpu.distances as distances
 
-    monkeypatch.setattr(distances, "SLOT_BYTES", 20_000)
+    monkeypatch.setattr(distances, "PARTIAL_BYTES", 20_000)
     b = prepared(batch(rng, np.ones(3000, dtype=np.int64), 1))
     a, v = prepared(batch(rng, np.ones(50, dtype=np.int64), 1)), card(rng.normal(size=(3000, 1)))
     pool = cupy.get_default_memory_pool()

@@ -216,11 +216,11 @@ def test_gram(sparse: Sparse, emulated: Any, rng: np.random.Generator, entry: st
         kernel((2 * (n // 16) * (n // 32) // 4,), (128,), (*mixtures, points, tables, points, tables, out, *sizes))
         assert_allclose(out[1, -16:, -128:].get(), expected[-16:], rtol=0.0, atol=1e-14)
         return
-    levels, noise = cupy.zeros((2, 3)), cupy.zeros((2, n))
-    levels[1, 0], noise[1, -128:] = batch[0][0].sum(), 0.25
+    stats, noise = cupy.zeros((2, 3)), cupy.zeros((2, n))
+    stats[1, 0], noise[1, -128:] = batch[0][0].sum(), 0.25
     sizes = (*(np.int64(k) for k in (0, 2, 2)), *(np.int32(k) for k in (n, n, 1)))
     tiles = 2 * (n // 32) * (n // 32 + 1)
-    kernel((-(-tiles // 4),), (128,), (*mixtures, points, tables, levels, noise, out, *sizes))
+    kernel((-(-tiles // 4),), (128,), (*mixtures, points, tables, stats, noise, out, *sizes))
     found = out[1, -32:, -32:].get()
     assert_allclose(found, expected[-32:, -32:] + 0.25 * np.eye(32), rtol=0.0, atol=1e-14)
 
@@ -257,13 +257,13 @@ def test_covariances(sparse: Sparse, emulated: Any, rng: np.random.Generator) ->
 
     n = SIDE
     (batch, X), (*mixtures, points, tables) = points_of(rng, n, FAR, FAR // (2 * n) + 1, sparse)
-    y, levels, matrices = cupy.zeros(n), cupy.zeros((2, 3)), sparse(2, n + 1, n)
-    y[-64:], levels[1, 0] = 3.0, batch[0][0].sum()
+    y, stats, matrices = cupy.zeros(n), cupy.zeros((2, 3)), sparse(2, n + 1, n)
+    y[-64:], stats[1, 0] = 3.0, batch[0][0].sum()
     shifts, noise = cupy.asarray([0.0, 0.5]), cupy.full((1, 1), 0.25)
     sizes = (*(np.int64(k) for k in (0, 1)), *(np.int32(k) for k in (1, n, 1, n)))
     last_block(emulated)
     side = n // 64
-    args = (*mixtures, points, tables, y, levels, noise, shifts, matrices, *sizes)
+    args = (*mixtures, points, tables, y, stats, noise, shifts, matrices, *sizes)
     loaded("likelihood", "covariance_f64", **GRADIENT)((side * (side + 1),), (256,), args)
     expected = oracle.gram(batch, X[-64:])[0] + 0.75 * np.eye(64)
     assert_allclose(np.tril(matrices[1, -65:-1, -64:].get()), np.tril(expected), rtol=0.0, atol=1e-14)
@@ -315,26 +315,37 @@ TERMS = {"MF_D": 1, "MF_FORM": 0, "MF_MIXED": 0}
 
 
 def test_products(sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
-    """The second slot of two, of vectors so many that theirs lie that far too."""
+    """The second partial sum of two, of vectors so many that theirs lie that far too."""
     import cupy
 
     found, vectors_of = [], rng.normal(size=(16, 3))
     for far in (False, True):
         a, b, starts = small_and_far(sparse, far, FAR)
         n_a, n_b, n_vectors = len(a[3]), len(b[3]), 32_600 if far else 3
-        vectors, slots = sparse(n_b, n_vectors), sparse(2, n_a, n_vectors)
+        vectors, partial_sums = sparse(n_b, n_vectors), sparse(2, n_a, n_vectors)
         vectors[-16:, -3:] = cupy.asarray(vectors_of)
         sizes = (*(np.int64(k) for k in (n_a, n_b, n_b // 16 - 2)), *(np.int32(k) for k in (2, n_vectors, 1, 3)))
-        args = (*a, starts, *b, vectors, slots, *sizes, np.float64(0.0), np.int32(1), np.float64(1.3), np.float64(0.5))
+        args = (
+            *a,
+            starts,
+            *b,
+            vectors,
+            partial_sums,
+            *sizes,
+            np.float64(0.0),
+            np.int32(1),
+            np.float64(1.3),
+            np.float64(0.5),
+        )
         last_block(emulated)
         loaded("hyperkernel", "product_f64", **TERMS)((2,), (64,), args)
-        found.append(slots[1, -2:, -3:].get())
+        found.append(partial_sums[1, -2:, -3:].get())
     assert_array_equal(*found)
     assert (found[0] != 0.0).all()
 
 
 def test_gradients_of_distances(sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
-    """Sums of the last mixture's cotangents, what the other batch pulls, and the last components' gradients."""
+    """Sums of the last mixture's cotangents, partial gradients, and the last components' gradients."""
     import cupy
 
     g = rng.normal(size=(2, 16))
@@ -349,16 +360,16 @@ def test_gradients_of_distances(sparse: Sparse, emulated: Any, rng: np.random.Ge
         args: tuple[Any, ...] = (a[3], b[3], cotangent, distance, sums, unclamped, np.int64(n_b), np.int32(3))
         loaded("distances", "cotangent_sums_f64", **TERMS)((n_a,), (128,), args)
         windows = 2 if far else 1
-        slots = sparse(windows, 3, n_components)
+        partial_sums = sparse(windows, 3, n_components)
         sizes = (*(np.int64(k) for k in (n_components, n_b, -(-n_b // WINDOW) - windows)), np.int32(windows))
-        args = (a[0], a[2], starts, *b[:3], cotangent, slots, *sizes, np.int32(1), np.float64(0.0))
-        loaded("distances", "pulls_f64", **TERMS)((windows,), (128,), args)
+        args = (a[0], a[2], starts, *b[:3], cotangent, partial_sums, *sizes, np.int32(1), np.float64(0.0))
+        loaded("distances", "partial_gradients_f64", **TERMS)((windows,), (128,), args)
         totals, g_weights, g_points = sparse(3, n_components), sparse(n_components), sparse(n_components, 2)
-        totals[:, -4:] = slots[-1, :, -4:]
+        totals[:, -4:] = partial_sums[-1, :, -4:]
         sizes = (np.int64(n_a), np.int64(n_components), np.int32(1), np.float64(0.0), np.int32(1))
         args = (*a[:3], sums, totals, g_weights, g_points, *sizes)
         loaded("distances", "finish_gradient_f64", **TERMS)((-(-n_components // 128),), (128,), args)
-        results = (sums[-1], unclamped[-1, -16:], slots[-1, :, -4:], g_weights[-4:], g_points[-4:])
+        results = (sums[-1], unclamped[-1, -16:], partial_sums[-1, :, -4:], g_weights[-4:], g_points[-4:])
         found.append([result.get() for result in results])
     for one, other in zip(*found, strict=True):
         assert_array_equal(one, other)

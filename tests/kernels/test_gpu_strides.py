@@ -33,7 +33,7 @@ def test_every_loop_over_a_grid_is_known() -> None:
     """The regular expressions above have missed none."""
     lines = [line for path in KERNELS.glob("*.cu*") for line in path.read_text(encoding="utf-8").splitlines()]
     loops = sum(bool(STRIDE.search(line)) and "for (" in line for line in lines)
-    shared = 1  # add_slots, which two entries call
+    shared = 1  # add_partial_sums, which two entries call
     assert sum(map(len, LOOPING.values())) >= loops - shared >= 12
 
 

@@ -52,7 +52,7 @@ def test_a_net_does_not_load_scipy_stats() -> None:
     code = """
 import sys
 import numpy as np
-from maskerade_fast.model.prior import sobol_normal
+from maskerade_fast.model.nets import sobol_normal
 sobol_normal(3, 8, np.random.default_rng(0))
 assert "scipy.stats" not in sys.modules
 """

@@ -14,7 +14,8 @@ from scipy import special, stats
 
 from maskerade_fast.model.gmm import GMMBatch, GMMGradient
 from maskerade_fast.model.latent import Latent, LatentMap, LogNormal
-from maskerade_fast.model.prior import Prior, sobol_normal
+from maskerade_fast.model.nets import sobol_normal
+from maskerade_fast.model.prior import Prior
 
 EVIDENCE = json.loads((Path(__file__).parents[1] / "golden" / "evidence.json").read_text())
 
@@ -227,7 +228,7 @@ def test_draws_are_finite_for_every_seed():
 def test_points_of_the_net_stay_inside_the_cube(monkeypatch):
     """A scrambled point may be exactly 0, once in 2^30."""
     ends = np.array([[0.0, 1.0 - 2.0**-30]] * 2)
-    monkeypatch.setattr("maskerade_fast.model.prior.scrambled_net", lambda *_: ends)
+    monkeypatch.setattr("maskerade_fast.model.nets.scrambled_net", lambda *_: ends)
     low, high = sobol_normal(2, 2, np.random.default_rng(0))[0]
     assert_allclose([low, high], [special.ndtri(2.0**-31), -special.ndtri(2.0**-31)], rtol=1e-9)
 

@@ -11,8 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from maskerade_fast.adaptive.adaptation import laplace_mixture
 from maskerade_fast.adaptive.mixture_measure import MixtureMeasure
 from maskerade_fast.adaptive.modes import Mode
+from maskerade_fast.model.draws import Draws
 from maskerade_fast.model.gmm import GMMBatch
-from maskerade_fast.model.prior import Draws, Prior
+from maskerade_fast.model.prior import Prior
 from maskerade_fast.model.reference_measure import PriorMeasure, ReferenceMeasure
 
 PRIOR = Prior.paper(np.linspace(0.0, 1.0, 20), max_components=5)
@@ -35,15 +36,15 @@ class Tilted(ReferenceMeasure):
     def size_probabilities(self):
         return np.array(self.proportions)
 
-    def sample(self, m, rng=None) -> Draws:
-        return replace(self.prior, size_probabilities=self.size_probabilities).sample(m, rng)
+    def net(self, counts, rng=None) -> Draws:
+        return replace(self.prior, size_probabilities=self.size_probabilities).sample(counts, rng)
 
     def log_density_ratio(self, mixtures: GMMBatch):
         return np.log(self.prior.size_probabilities / self.size_probabilities)[mixtures.n_components - 1]
 
 
 def test_prior_measure_is_the_prior():
-    draws, same = MEASURE.sample(16, 4), PRIOR.sample(16, 4)
+    draws, same = MEASURE.net(16, 4), PRIOR.sample(16, 4)
     assert_array_equal(draws.latent.values, same.latent.values)
     assert_array_equal(MEASURE.log_density_ratio(draws.mixtures), np.zeros(80))
     assert MEASURE.latent_map is PRIOR.latent_map
@@ -62,7 +63,7 @@ def test_prior_measure_is_the_prior():
     ],
 )
 def test_nodes_are_shared_in_powers_of_two(measure, total, counts):
-    draws = measure.draw(total, 1)
+    draws = measure.nodes(total, 1)
     sizes = draws.latent.sizes
     assert_array_equal(np.bincount(sizes, minlength=6)[1:], counts)
     assert_allclose(draws.weights.sum(), 1.0, rtol=1e-14)
@@ -73,7 +74,7 @@ def test_nodes_are_shared_in_powers_of_two(measure, total, counts):
 @pytest.mark.parametrize("count", [1, 2, 7, 20, 100])
 @pytest.mark.parametrize("measure", [MEASURE, UNEVEN], ids=["even", "uneven"])
 def test_candidates_are_exactly_as_many_as_asked(measure, count):
-    draws = measure.candidates(count, 3)
+    draws = measure.random_draws(count, 3)
     assert len(draws) == len(draws.mixtures) == len(draws.latent) == count
     assert_array_equal(draws.weights, 1.0 / count)
     numbers = np.bincount(draws.latent.sizes, minlength=6)[1 : len(measure.size_probabilities) + 1]
@@ -84,12 +85,13 @@ def test_candidates_are_exactly_as_many_as_asked(measure, count):
 
 
 def test_sizes_of_candidates_have_the_right_mean():
-    numbers = np.mean([np.bincount(UNEVEN.candidates(3, s).latent.sizes, minlength=5)[1:] for s in range(400)], axis=0)
+    sizes = [UNEVEN.random_draws(3, s).latent.sizes for s in range(400)]
+    numbers = np.mean([np.bincount(n, minlength=5)[1:] for n in sizes], axis=0)
     assert_allclose(numbers, 3 * UNEVEN.size_probabilities, atol=0.06)
 
 
 def test_order_of_candidates_is_mixed():
-    sizes = MEASURE.candidates(200, 0).latent.sizes
+    sizes = MEASURE.random_draws(200, 0).latent.sizes
     assert len(set(sizes[:20])) == 5
 
 
@@ -98,7 +100,7 @@ def test_importance_weights_do_not_change_an_integral():
     tilted = Tilted(PRIOR, (0.05, 0.05, 0.1, 0.2, 0.6))
     expected = np.exp(PRIOR.log_scale_mean[0] + 0.5 * PRIOR.log_scale_sd[0] ** 2) * np.mean(np.arange(1, 6))
     for measure in (MEASURE, tilted):
-        draws = measure.draw(8192, 9)
+        draws = measure.nodes(8192, 9)
         g = draws.mixtures
         sums = np.add.reduceat(g.scales[:, 0], g.offsets[:-1])
         value = (draws.weights * np.exp(measure.log_density_ratio(g))) @ sums
@@ -112,7 +114,7 @@ def test_the_mean_of_the_density_ratio_is_one(largest, rng):
     dimension = prior.latent_map.dimension
     modes = [Mode(n, 0.5 * rng.normal(size=dimension(n)), 0.0, 0.6 * np.eye(dimension(n))) for n in (1, 2, 3, 3)]
     measure = laplace_mixture(prior, tuple(modes))
-    draws = measure.candidates(2000, rng)
+    draws = measure.random_draws(2000, rng)
     ratio = np.exp(measure.log_density_ratio(draws.mixtures))
     assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(len(ratio)) < 0.2
     by_size = np.bincount(draws.latent.sizes, ratio, minlength=largest + 1)[1:] / len(ratio)
@@ -125,7 +127,7 @@ def test_the_mean_of_the_density_ratio_is_one(largest, rng):
 @pytest.mark.parametrize("measure", [MEASURE, MixtureMeasure.of_prior(PRIOR)], ids=["prior", "mixtures"])
 def test_reproducibility(measure):
     """A seed is as good as its Generator, which draws on; another seed gives other draws."""
-    for call in (measure.draw, measure.candidates, measure.sample):
+    for call in (measure.nodes, measure.random_draws, measure.net):
         rng = np.random.default_rng(7)
         first, same, other = call(64, 7), call(64, rng), call(64, 8)
         again = call(64, rng)
@@ -140,8 +142,8 @@ def test_reproducibility(measure):
 
 def test_bad_numbers_are_named():
     with pytest.raises(ValueError, match="total: 0"):
-        MEASURE.draw(0)
+        MEASURE.nodes(0)
     with pytest.raises(ValueError, match="count: 0"):
-        MEASURE.candidates(0)
+        MEASURE.random_draws(0)
     with pytest.raises(TypeError, match="rng"):
-        MEASURE.candidates(3, "seven")
+        MEASURE.random_draws(3, "seven")

@@ -90,7 +90,7 @@ def rule(
 
 
 _SIDE = r"[^&|()]+(?:\([^&|()]*\)[^&|()]*)*"  # of a condition, with at most one bracket
-_JITTER = r"(?:jitter|shift|shifts|noise|noise_variance|row_noise)\b(?:\[[^\[\]]*\])?"
+_JITTER = r"(?:jitter|added|jitters|noise|noise_variance|row_noise)\b(?:\[[^\[\]]*\])?"
 _STATEMENT = r"^(?!\s*(?:def|raise|class|from|import)\b)"
 _GRADIENT = r"grad(?! else)|slope|\bd_|vjp|cotangent|jacobian|derivative"
 _LOOP = r"^\s*(?:\} else )?(?:if|for|while) \(|\?"
@@ -138,11 +138,11 @@ GPU_RULES = (
     rule("jitter", KERNELS, rf" [+] {_JITTER}", ""),
     rule("jitter", KERNELS, r"\b(jitter|EPSILON) \* ", r"0.5 * \1 * "),
     rule("jitter", KERNELS, r"\* (jitter|EPSILON)\b", r"* 0.5 * \1"),
-    rule("jitter", KERNELS, r"\blevels\[([^\[\]]+)\]", r"levels[\1 + 1]", where=r"="),
+    rule("jitter", KERNELS, r"\bdiagonal_stats\[([^\[\]]+)\]", r"diagonal_stats[\1 + 1]", where=r"="),
     rule("jitter", KERNELS, r"(pivot|own_pivot) > bound", r"\1 > 0.0"),
     rule("jitter", PYTHON, rf" [+] {_JITTER}", ""),
     rule("jitter", PYTHON, r"mean\(axis=1\)", "max(axis=1)"),
-    rule("jitter", PYTHON, r"^\s*[\w.]*shift\[[^\]]*\] = .*$", ""),
+    rule("jitter", PYTHON, r"^\s*[\w.]*(?:added|jitter)\[[^\]]*\] = .*$", ""),
     rule("jitter", PYTHON, r"\bEPS \* ", ""),
     rule("jitter", PYTHON, r"(?<=\()jitter(?=,)|(?<=, )jitter(?=[,)])", "2.0 * jitter", where=_STATEMENT),
     rule("chunks", KERNELS, r"\b(start|first) \+ ", ""),

@@ -15,14 +15,9 @@ from hypothesis import strategies as st  # noqa: E402
 from strategies import batches, dimensions  # noqa: E402
 
 from maskerade_fast.model.gmm import GMMBatch  # noqa: E402
-from maskerade_fast.ops.distances import (  # noqa: E402
-    Metric,
-    energy_distance,
-    energy_distance_vjp,
-    gaussian_mmd2,
-    gaussian_mmd2_vjp,
-)
+from maskerade_fast.ops.distances import energy_distance, energy_distance_vjp, gaussian_mmd2, gaussian_mmd2_vjp  # noqa: E402
 from maskerade_fast.ops.hyperkernel import hyperkernel, hyperkernel_matvec  # noqa: E402
+from maskerade_fast.ops.metric import Metric  # noqa: E402
 
 metrics = st.builds(Metric, reflect=st.booleans(), frequency_scale=st.sampled_from([None, 0.5, 3.0]))
 distances = st.sampled_from(

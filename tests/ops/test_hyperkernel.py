@@ -15,8 +15,9 @@ from kernel_functions import covariance_from_distance, hyperkernel_pullback
 
 from maskerade_fast.backends import to_device, to_host
 from maskerade_fast.model.gmm import GMMBatch
-from maskerade_fast.ops.distances import Metric, energy_distance
+from maskerade_fast.ops.distances import energy_distance
 from maskerade_fast.ops.hyperkernel import HyperKernel, hyperkernel, hyperkernel_matvec, hyperkernel_vjp
+from maskerade_fast.ops.metric import Metric
 from maskerade_fast.ops.metric_distances import prepare, squared_distance
 
 METRICS: list[dict[str, Any]] = [

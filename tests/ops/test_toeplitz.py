@@ -16,7 +16,7 @@ from batches import one
 from conftest import ORDERS
 
 import maskerade_fast as mf
-from maskerade_fast.backends._lags import lags_of
+from maskerade_fast.backends._exact import lags_of
 from maskerade_fast.model import grid
 from maskerade_fast.model.data import RegressionData, Standardiser
 from maskerade_fast.model.gmm import GMMBatch

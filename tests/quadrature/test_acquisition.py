@@ -11,7 +11,7 @@ from test_surrogate import CASES, batch, close, golden_surrogate, random_batch
 from maskerade_fast.model.gmm import GMMBatch, concat
 from maskerade_fast.model.prior import Prior
 from maskerade_fast.model.reference_measure import PriorMeasure
-from maskerade_fast.ops.distances import Metric
+from maskerade_fast.ops.metric import Metric
 from maskerade_fast.quadrature.acquisition import (
     _GreedyInformation,
     _Information,
@@ -168,8 +168,8 @@ def test_greedy_picks_follow_the_batch_information(rng):
 def loop_state():
     rng = np.random.default_rng(5)
     measure = PriorMeasure(Prior.paper(np.linspace(0, 1, 12), max_components=3))
-    nodes = measure.draw(128, rng)
-    g = measure.candidates(30, rng).mixtures
+    nodes = measure.nodes(128, rng)
+    g = measure.random_draws(30, rng).mixtures
     s = Surrogate.fit(g, -0.05 * g.means[g.offsets[:-1], 0] ** 2)
     return measure, s, integrate(s, nodes.mixtures, nodes.weights)
 

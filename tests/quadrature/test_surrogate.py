@@ -11,7 +11,7 @@ import oracle
 import pytest
 
 from maskerade_fast.model.gmm import GMMBatch, concat
-from maskerade_fast.ops.distances import Metric
+from maskerade_fast.ops.metric import Metric
 from maskerade_fast.quadrature.surrogate import Surrogate
 from maskerade_fast.quadrature.warping import square_root_warp
 

@@ -198,7 +198,7 @@ def test_evidence_of_many_components_is_that_of_draws_from_the_prior() -> None:
     units = mf.Standardiser.from_data(data)
     prior = mf.Prior.from_data(x, max_components=8).with_noise_variance(units.variance_to_unit(0.2))
     problem = Problem.of(units.to_unit(data), prior)
-    draws = mf.PriorMeasure(prior).candidates(20_000, 1)
+    draws = mf.PriorMeasure(prior).random_draws(20_000, 1)
     values = problem.log_likelihoods(draws.mixtures)
     f = np.exp(values - values.max())
     expected = values.max() + np.log(f.mean()) + units.log_density_shift(len(x))

@@ -99,9 +99,9 @@ def test_sizes_that_are_common_pass(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (lambda: PRIOR.sample([1, 1, 1, 1, 10**9], 0), MemoryError, "m: 1073741828 draws in all needs about"),
         (lambda: PRIOR.sample(10**30, 0), ValueError, "m: 10{30} draws of a size, expected at most 1073741824"),
-        (lambda: mf.PriorMeasure(PRIOR).candidates(10**9, 0), MemoryError, "draws in all needs about"),
-        (lambda: mf.PriorMeasure(PRIOR).draw(10**9, 0), MemoryError, "draws in all needs about"),
-        (lambda: MixtureMeasure.of_prior(PRIOR).sample(10**9, 0), MemoryError, "draws in all needs about"),
+        (lambda: mf.PriorMeasure(PRIOR).random_draws(10**9, 0), MemoryError, "draws in all needs about"),
+        (lambda: mf.PriorMeasure(PRIOR).nodes(10**9, 0), MemoryError, "draws in all needs about"),
+        (lambda: MixtureMeasure.of_prior(PRIOR).net(10**9, 0), MemoryError, "draws in all needs about"),
         (
             lambda: mf.combine_gaussians(np.eye(1), np.zeros((1, 2)), np.ones((1, 2))).sample(10**9, 0),
             MemoryError,

@@ -38,8 +38,8 @@ def test_no_module_has_a_seed_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("settings", "parts_of_run"),
     [
-        ({"proposals": "prior", "acquisition": "information"}, {"candidates", "propose"}),
-        ({"proposals": "laplace"}, {"sample", "candidates", "find_modes", "Adaptation"}),
+        ({"proposals": "prior", "acquisition": "information"}, {"random_draws", "propose"}),
+        ({"proposals": "laplace"}, {"net", "random_draws", "find_modes", "Adaptation"}),
     ],
     ids=["prior", "laplace"],
 )
@@ -65,8 +65,8 @@ def test_every_part_of_a_run_draws_by_its_seed(
         return call
 
     parts = [
-        (mixture_measure.MixtureMeasure, "sample"),
-        (measure.ReferenceMeasure, "candidates"),
+        (mixture_measure.MixtureMeasure, "net"),
+        (measure.ReferenceMeasure, "random_draws"),
         (proposals, "find_modes"),
         (prior_run, "propose"),
         (adaptive_run, "Adaptation"),

@@ -66,7 +66,7 @@ class _Helper:
 
     def start(self, n_dims: int) -> None:
         """Start it, once; where that fails this process compiles all."""
-        if self.started or not sys.executable:  # an embedded interpreter may not know its program
+        if self.started or not sys.executable:  # an embedded interpreter may have no program
             return
         self.started = True
         import subprocess

@@ -1,4 +1,4 @@
-"""Numba's disk cache, kept honest and shared with a second process.
+"""Numba's disk cache: emptied when the sources change, and shared with a second process.
 
 Numba stores compiled loops beside the sources and renews one when its own file changes, but not when a file that it
 inlines functions from does: after an edit of `_math` or `_gram_loops`, or a `git pull`, old machine code would go on
@@ -41,27 +41,27 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
             return None
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled function, or None; a second process that has it in work is waited for."""
-        found = self._found(sig, target_context)
-        if found is None and LoopCache.await_helper(self._py_func.__module__):
-            found = self._found(sig, target_context)
-        return found
+        """The compiled function, or None; waits for a second process that compiles it."""
+        overload = self._load(sig, target_context)
+        if overload is None and LoopCache.await_helper(self._py_func.__module__):
+            overload = self._load(sig, target_context)
+        return overload
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """A full disk, a folder that is gone, or an interrupted compilation costs no more than another compilation."""
         with contextlib.suppress(OSError, RuntimeError):
             super().save_overload(sig, data)
 
-    def _found(self, sig: Any, target_context: Any) -> Any:
-        """Two processes that save at once may give two signatures one file: what is read must be what was asked for."""
+    def _load(self, sig: Any, target_context: Any) -> Any:
+        """Compare the signature that was read: two processes that save at once may give two signatures one file."""
         try:
-            found = super().load_overload(sig, target_context)
+            overload = super().load_overload(sig, target_context)
         except Exception:  # a file that is damaged: its functions are compiled and written again
             with contextlib.suppress(OSError):
                 self.flush()
             return None
         arguments = getattr(sig, "args", sig)
-        return found if found is None or tuple(found.signature.args) == tuple(arguments) else None
+        return overload if overload is None or tuple(overload.signature.args) == tuple(arguments) else None
 
 
 class Compilations(event.Listener):  # type: ignore[misc]

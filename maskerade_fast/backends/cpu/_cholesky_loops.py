@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from numpy.typing import NDArray
-
+from ..._checks import Array
 from ._jit import loop
 from ._lapack import potrf, solve_rows, subtract_product, subtract_squares
-
-Array = NDArray[Any]
+from ._math import EPS
 
 FACTOR_TILE = 256
-RETRIES = 3  # diagonal shifts tried: 1e-4, 1e-2 and 1 times the largest allowed
-_EPS = 2.220446049250313e-16
+RETRIES = 3  # jitters tried: 1e-4, 1e-2 and 1 times the largest allowed
 
 
 @loop
 def factor_matrices(
-    start: int, stop: int, blas: Array, matrices: Array, jitter: float, out: Array, info: Array, shift: Array
+    start: int, stop: int, blas: Array, matrices: Array, jitter: float, out: Array, info: Array, added: Array
 ) -> None:
     """Factors of the matrices ``start : stop``."""
     n = matrices.shape[1]
@@ -28,18 +24,18 @@ def factor_matrices(
         for i in range(n):
             mean_diagonal += matrices[b, i, i] / n
         for attempt in range(RETRIES + 1):
-            shift[b] = shift_of(attempt, jitter, mean_diagonal)
+            added[b] = jitter_of(attempt, jitter, mean_diagonal)
             largest = -math.inf
             for i in range(n):
                 for j in range(n):
                     out[b, i, j] = matrices[b, i, j] if j <= i else 0.0
-                out[b, i, i] += shift[b]
+                out[b, i, i] += added[b]
                 largest = max(largest, out[b, i, i])
             info[b] = first_bad_pivot(out[b], largest, potrf(blas, n, out[b].ctypes.data, n))
             if info[b] == 0 or jitter == 0.0:
                 break
         if info[b] != 0:
-            shift[b] = 0.0
+            added[b] = 0.0
             for i in range(n):
                 for j in range(i + 1):
                     out[b, i, j] = math.nan
@@ -49,7 +45,7 @@ def factor_matrices(
 def first_bad_pivot(factor: Array, largest: float, lapack_info: int) -> int:
     """First k whose pivot is at most N eps `largest`, or not finite; else `lapack_info`, 0 for success."""
     n = factor.shape[0]
-    bound = n * _EPS * largest
+    bound = n * EPS * largest
     for k in range(lapack_info - 1 if lapack_info > 0 else n):
         pivot = factor[k, k] * factor[k, k]
         if not bound < pivot < math.inf:  # also true for NaN
@@ -58,8 +54,8 @@ def first_bad_pivot(factor: Array, largest: float, lapack_info: int) -> int:
 
 
 @loop
-def shift_of(attempt: int, jitter: float, mean_diagonal: float) -> float:
-    """Diagonal shift of attempt 0, 1, 2, 3: none, then 1e-4, 1e-2 and 1 times the largest allowed."""
+def jitter_of(attempt: int, jitter: float, mean_diagonal: float) -> float:
+    """What attempt 0, 1, 2, 3 adds to the diagonal: nothing, then 1e-4, 1e-2 and 1 times the largest allowed."""
     if attempt == 0:
         return 0.0
     return jitter * mean_diagonal * (1e-4 if attempt == 1 else 1e-2 if attempt == 2 else 1.0)

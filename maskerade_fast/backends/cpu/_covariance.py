@@ -1,7 +1,7 @@
 """The covariance C_b of one mixture, Gram matrix plus noise and trend, built and factored in a worker's buffers.
 
-A trend is V V' for basis functions V' (q, N): `gram_rows` adds its entries, and the noise table that is given here
-holds its diagonal already (`_points.noise_with_basis`).
+A trend is V V' for basis functions V' (q, N): `gram_rows` adds its entries, and the noise table here holds its
+diagonal already (`_loop_arrays.noise_with_basis`).
 
 Likelihood and prediction both start here: by one thread for each mixture (`factor_mixture`), or by all threads together
 where there are fewer mixtures than threads or the matrix is large (`factor_shared`), with the same bits.
@@ -9,18 +9,12 @@ where there are fewer mixtures than threads or the matrix is large (`factor_shar
 
 from __future__ import annotations
 
-from typing import Any
-
-from numpy.typing import NDArray
-
 from ._arguments import GramEntries, Problem, Workspace
-from ._cholesky_loops import RETRIES, first_bad_pivot, shift_of
+from ._cholesky_loops import RETRIES, first_bad_pivot, jitter_of
 from ._covariance_loops import diagonal_of, factor_once, prepare_mixture, set_diagonal
 from ._gram_loops import ROWS, SPLIT_SIZE, gram_rows
 from ._parallel import parallel_for
 from .cholesky import tiled_potrf
-
-Array = NDArray[Any]
 
 TILED_SIZE = 2048  # points from which one factorisation is shared among threads
 
@@ -44,15 +38,15 @@ def factor_shared(b: int, problem: Problem, work: Workspace, entries: GramEntrie
         mixture = (n, first, weights, work.rates)
         gram_rows(start, stop, 1, *mixture, x, *tables, x, *tables, n_phases, basis, basis, work.matrix)
 
-    info, shift = 0, 0.0
+    info, added = 0, 0.0
     for attempt in range(RETRIES + 1):
-        shift = shift_of(attempt, jitter, mean_diagonal)
+        added = jitter_of(attempt, jitter, mean_diagonal)
         parallel_for(rows, n_points, ROWS, threads=threads)
         if n_points < TILED_SIZE:
-            info = factor_once(b, k0, shift, noise, entries.blas, work.matrix)
+            info = factor_once(b, k0, added, noise, entries.blas, work.matrix)
         else:
-            largest = set_diagonal(b, k0, shift, noise, work.matrix)
+            largest = set_diagonal(b, k0, added, noise, work.matrix)
             info = first_bad_pivot(work.matrix, largest, tiled_potrf(entries.blas, work.matrix, threads))
         if info == 0 or jitter == 0.0:
             break
-    return info, shift if info == 0 else 0.0
+    return info, added if info == 0 else 0.0

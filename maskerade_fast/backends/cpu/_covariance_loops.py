@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from numba import types
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._addresses import by_address
 from ._arguments import GRAM_ENTRIES, PROBLEM, WORKSPACE, GramEntries, Mixtures, Points, Problem, Workspace, i8
-from ._cholesky_loops import RETRIES, first_bad_pivot, shift_of
+from ._cholesky_loops import RETRIES, first_bad_pivot, jitter_of
 from ._gram_loops import call_rows, call_tables, fill_rates, noise_at, total_weight
 from ._jit import inner, loop
 from ._lapack import potrf, solve_vector
 
-Array = NDArray[Any]
-
 
 @inner
 def factor_mixture(b: int, problem: Problem, work: Workspace, entries: GramEntries) -> tuple[int, float]:
-    """Tables of the mixture b and the factor of C_b, in the lower triangle of the matrix; returns info and shift."""
+    """Tables of the mixture b and the factor of C_b, in the lower triangle of the matrix; returns info and jitter."""
     mixtures, points, _, noise, basis, jitter, n_phases = problem
     prepare_mixture(b, mixtures, points, n_phases, work, entries)
     n_points = points.x.shape[1]
@@ -29,16 +26,16 @@ def factor_mixture(b: int, problem: Problem, work: Workspace, entries: GramEntri
     k0, mean_diagonal = diagonal_of(b, mixtures.offsets, mixtures.weights, noise, n_points)
     tables = (points.x, work.cosines, work.sines)
     sides = (mixtures.weights, work.rates, *tables, *tables)
-    code, used = 0, 0.0
+    code, added = 0, 0.0
     for attempt in range(RETRIES + 1):
-        used = shift_of(attempt, jitter, mean_diagonal)
+        added = jitter_of(attempt, jitter, mean_diagonal)
         call_rows(entries.gram_rows, (0, n_points, 1, n, first, *sides, n_phases, basis, basis, work.matrix))
-        code = factor_once(b, k0, used, noise, entries.blas, work.matrix)
+        code = factor_once(b, k0, added, noise, entries.blas, work.matrix)
         if code == 0 or jitter == 0.0:
             break
     if code != 0:
-        used = 0.0
-    return code, used
+        added = 0.0
+    return code, added
 
 
 @loop
@@ -64,21 +61,21 @@ def diagonal_of(b: int, offsets: Array, weights: Array, noise: Array, n_points: 
 
 
 @loop
-def set_diagonal(b: int, k0: float, shift: float, noise: Array, matrix: Array) -> float:
-    """Write the diagonal of C_b, k(0) + noise + shift; returns its largest entry."""
+def set_diagonal(b: int, k0: float, jitter: float, noise: Array, matrix: Array) -> float:
+    """Write the diagonal of C_b, k(0) + noise + jitter; returns its largest entry."""
     largest = -math.inf
     for i in range(matrix.shape[0]):
-        value = k0 + noise_at(noise, b, i) + shift
+        value = k0 + noise_at(noise, b, i) + jitter
         matrix[i, i] = value
         largest = max(largest, value)
     return largest
 
 
 @loop
-def factor_once(b: int, k0: float, shift: float, noise: Array, blas: Array, matrix: Array) -> int:
+def factor_once(b: int, k0: float, jitter: float, noise: Array, blas: Array, matrix: Array) -> int:
     """Set the diagonal of the Gram triangle in `matrix` and factor it in place; returns info."""
     n = matrix.shape[0]
-    largest = set_diagonal(b, k0, shift, noise, matrix)
+    largest = set_diagonal(b, k0, jitter, noise, matrix)
     return first_bad_pivot(matrix, largest, potrf(blas, n, matrix.ctypes.data, n))
 
 

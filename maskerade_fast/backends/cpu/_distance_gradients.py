@@ -27,11 +27,11 @@ def add_gradients(
     atoms, widths, starts, lane, data_b = lanes_b
     n_b = cotangent.shape[1]
     n = points.shape[1]
-    u, v, pull = np.zeros(WINDOW), np.empty(WINDOW), np.empty(WINDOW)
+    u, v, cotangents = np.zeros(WINDOW), np.empty(WINDOW), np.empty(WINDOW)
     inverse, sign = np.empty((n // 2, WINDOW)), np.ones(n)
     for a in range(start, stop):
         begin, end = offsets[a], offsets[a + 1]
-        sum_pull, sum_moment, sum_mass = 0.0, 0.0, 0.0
+        sum_plain, sum_moment, sum_mass = 0.0, 0.0, 0.0
         for window in range(len(starts) - 1):
             first, last = starts[window], starts[window + 1]
             n_lanes = min(WINDOW, n_b - window * WINDOW)
@@ -42,25 +42,25 @@ def add_gradients(
                     v[l] += abs(data[a, f] - data_b[window, f, l])
             for c in range(n_lanes):
                 l, k = lane[window, c], window * WINDOW + c
-                pull[l] = cotangent[a, k] if distance[a, k] > v[l] else 0.0
+                cotangents[l] = cotangent[a, k] if distance[a, k] > v[l] else 0.0
             for l in range(n_lanes):
-                g = pull[l]
-                sum_pull += g
+                g = cotangents[l]
+                sum_plain += g
                 sum_moment += g * (data[a, 2] - data_b[window, 2, l])
                 sum_mass += g * (data[a, 1] - data_b[window, 1, l])
             for l in range(n_lanes, widths[first]):
-                pull[l] = 0.0
+                cotangents[l] = 0.0
             if bandwidth > 0.0:
                 _gaussian_vjp(
                     atoms, widths, first, last, points, weights, begin, end, n_reflect, bandwidth,
-                    pull, u, v, inverse, g_weights, g_points,
+                    cotangents, u, v, inverse, g_weights, g_points,
                 )  # fmt: skip
             else:
                 _energy_vjp(
                     atoms, widths, first, last, points, weights, begin, end, n_reflect,
-                    pull, u, v, sign, g_weights, g_points,
+                    cotangents, u, v, sign, g_weights, g_points,
                 )  # fmt: skip
-        _self_vjp(begin, end, points, weights, n_reflect, bandwidth, -sum_pull, g_weights, g_points)
+        _self_vjp(begin, end, points, weights, n_reflect, bandwidth, -sum_plain, g_weights, g_points)
         if mass_correction:
             for i in range(begin, end):
                 radius = norm(points, i)
@@ -73,18 +73,18 @@ def add_gradients(
 @summing
 def _energy_vjp(
     atoms: Array, widths: Array, first: int, last: int, points: Array, weights: Array, begin: int, end: int,
-    n_reflect: int, pull: Array, r2: Array, share: Array, sign: Array, g_weights: Array, g_points: Array,
+    n_reflect: int, cotangents: Array, r2: Array, share: Array, sign: Array, g_weights: Array, g_points: Array,
 ) -> None:  # fmt: skip
-    """Add sum_l pull_l w_l d||p_i - p_l|| over levels to components [begin, end); `r2` comes and goes as 0.
+    """Add sum_l h_l w_l d||p_i - p_l|| over ranks to components [begin, end), h the cotangents.
 
-    Coordinates go in blocks of 4; the last two, if they are left over, with the root. Where atoms meet, 0/0 = 0.
-    `sign` is -1 for the coordinates that are mirrored: those of p_i are, in place of all p_l.
+    `r2` is 0 before and after. Coordinates go in blocks of 4; the last two, if they are left over, with the root. Where
+    atoms meet, 0/0 = 0. `sign` is -1 for the coordinates that are mirrored: those of p_i are, instead of all p_l.
     """
     n = points.shape[1]
     signs = 2 if n_reflect > 0 else 1
-    for level in range(first, last):
-        width = unsigned(widths[level])
-        q = unsigned(level * (1 + n) * WINDOW)
+    for rank in range(first, last):
+        width = unsigned(widths[rank])
+        q = unsigned(rank * (1 + n) * WINDOW)
         q0, q1 = q + unsigned((n - 1) * WINDOW), q + unsigned(n * WINDOW)
         for i in range(begin, end):
             for k in range(signs):
@@ -102,7 +102,7 @@ def _energy_vjp(
                     for l in range(width):
                         d0, d1 = x0 - atoms[q0 + l], x1 - atoms[q1 + l]
                         r = sqrt(fma(d1, d1, fma(d0, d0, r2[l])))
-                        h = pull[l] * atoms[q + l]
+                        h = cotangents[l] * atoms[q + l]
                         c = h / r if r > 0.0 else 0.0
                         s += h * r
                         s0 += c * d0
@@ -112,7 +112,7 @@ def _energy_vjp(
                 else:
                     for l in range(width):
                         r = sqrt(r2[l])
-                        h = pull[l] * atoms[q + l]
+                        h = cotangents[l] * atoms[q + l]
                         s += h * r
                         share[l] = h / r if r > 0.0 else 0.0
                         r2[l] = 0.0
@@ -139,16 +139,16 @@ def _energy_vjp(
 @summing
 def _gaussian_vjp(
     atoms: Array, widths: Array, first: int, last: int, points: Array, weights: Array, begin: int, end: int,
-    n_reflect: int, bandwidth: float, pull: Array, product: Array, exponent: Array, inverse: Array,
+    n_reflect: int, bandwidth: float, cotangents: Array, product: Array, exponent: Array, inverse: Array,
     g_weights: Array, g_points: Array,
 ) -> None:  # fmt: skip
-    """Add -2 sum_l pull_l w_l d<N(p_i), N(p_l)> over levels to components [begin, end)."""
+    """Add -2 sum_l h_l w_l d<N(p_i), N(p_l)> over ranks to components [begin, end)."""
     n_dims = points.shape[1] // 2
     b2 = bandwidth * bandwidth
     signs = 2 if n_reflect > 0 else 1
-    for level in range(first, last):
-        width = unsigned(widths[level])
-        q = unsigned(level * (1 + 2 * n_dims) * WINDOW)
+    for rank in range(first, last):
+        width = unsigned(widths[rank])
+        q = unsigned(rank * (1 + 2 * n_dims) * WINDOW)
         for i in range(begin, end):
             for k in range(signs):
                 sign = 1.0 - 2.0 * k
@@ -167,7 +167,7 @@ def _gaussian_vjp(
                         exponent[l] -= 0.5 * z * z * t
                 total = 0.0
                 for l in range(width):
-                    h = -2.0 / signs * pull[l] * atoms[q + l] * sqrt(product[l]) * exp_neg(exponent[l])
+                    h = -2.0 / signs * cotangents[l] * atoms[q + l] * sqrt(product[l]) * exp_neg(exponent[l])
                     total += h
                     exponent[l] = h
                 g_weights[i] += total
@@ -185,10 +185,10 @@ def _gaussian_vjp(
 
 @inner
 def _self_vjp(
-    begin: int, end: int, points: Array, weights: Array, n_reflect: int, bandwidth: float, pull: float,
+    begin: int, end: int, points: Array, weights: Array, n_reflect: int, bandwidth: float, factor: float,
     g_weights: Array, g_points: Array,
 ) -> None:  # fmt: skip
-    """Add `pull` times the gradient of c(a, a)/2; the half cancels against the two places of a component."""
+    """Add `factor` times the gradient of c(a, a)/2; the half cancels against the two places of a component."""
     n = points.shape[1]
     n_dims = n // 2
     b2 = bandwidth * bandwidth
@@ -205,7 +205,7 @@ def _self_vjp(
                         z = fma(-sign, points[j, d], points[i, d])
                         product *= t
                         exponent = fma(z * z, t * (-0.5 / b2), exponent)
-                    h = -2.0 / signs * pull * weights[j] * sqrt(product) * exp_neg(exponent)
+                    h = -2.0 / signs * factor * weights[j] * sqrt(product) * exp_neg(exponent)
                     g_weights[i] += h
                     for d in range(n_dims):
                         s_i, s_j = points[i, n_dims + d], points[j, n_dims + d]
@@ -219,7 +219,7 @@ def _self_vjp(
                     z = fma(-sign if p < n_reflect else -1.0, points[j, p], points[i, p])
                     r2 = fma(z, z, r2)
                 if r2 > 0.0:
-                    h = pull * weights[j] / signs
+                    h = factor * weights[j] / signs
                     r = sqrt(r2)
                     g_weights[i] += h * r
                     for p in range(n):

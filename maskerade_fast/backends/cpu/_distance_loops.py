@@ -17,7 +17,7 @@ from ._math import clamped, exp_neg, fma, lanes, sqrt, unsigned
 
 ROWS = 64  # mixtures of a in a tile of pairs, of 135 kB in the 512 kB of L2
 LEADING = WINDOW + 8  # row length of a tile: no power of two, or its columns would share cache sets
-VECTOR = 4  # levels are padded to this many lanes, so that the vectorised loops leave no remainder
+VECTOR = 4  # ranks are padded to this many lanes, so that the vectorised loops leave no remainder
 
 
 class Side(NamedTuple):
@@ -32,11 +32,11 @@ class Side(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """The right-hand side in the layout of `distances.py`; L levels in V windows."""
+    """The right-hand side in the layout of `distances.py`; L ranks in V windows."""
 
     atoms: Array  # (L * (1 + P) * WINDOW,): weight, then point; padded with weight 0
     widths: Array  # (L,) lanes in use, a multiple of VECTOR
-    starts: Array  # (V + 1,) levels of a window
+    starts: Array  # (V + 1,) ranks of a window
     lane: Array  # (V, WINDOW) of each mixture in its window
     data: Array  # (V, 3 + F, WINDOW) `Side.data` by lane
 
@@ -119,9 +119,9 @@ def fill_pairs(
         for r in range(n_rows):
             for l in range(width):
                 totals[r, l] = 0.0
-        # levels are outermost in these, so that one stays in the L1 cache for all rows
-        level = (atoms, widths, first, last, offsets, weights, points, base_a, n_rows)
-        call_tile(tile, (*level, n_reflect, bandwidth, totals, u, v))
+        # ranks are outermost in these, so that one stays in the L1 cache for all rows
+        rank = (atoms, widths, first, last, offsets, weights, points, base_a, n_rows)
+        call_tile(tile, (*rank, n_reflect, bandwidth, totals, u, v))
         for r in range(n_rows):
             _finish(data, base_a + r, data_b, window, width, totals[r])
             covariance(power, outputscale, rate, width, totals[r])

@@ -19,7 +19,7 @@ from ._arguments import f1, f2, f8, i1, i8
 from ._jit import inner, joined
 from ._math import exp_neg, fma, lanes, sqrt, unsigned
 
-WINDOW = 256  # long enough to hide the start of a loop; one level of D = 5 takes 22 kB of the 32 kB of L1
+WINDOW = 256  # long enough to hide the start of a loop; one rank of D = 5 takes 22 kB of the 32 kB of L1
 _TILE = types.void(f1, i1, i8, i8, i1, f1, f2, i8, i8, i8, f8, f2, f1, f1)  # what `fill_pairs` calls by its address
 
 
@@ -51,7 +51,7 @@ def _add_roots(
 
 
 def _energy(n_dims: int) -> Any:
-    """totals[r, l] += w_i w_l ||p_i - p_l|| for all levels and components of the rows, for one D <= 5.
+    """totals[r, l] += w_i w_l ||p_i - p_l|| for all ranks and components of the rows, for one D <= 5.
 
     All coordinates stay in registers on the way to the root. With `reflect`, half the mass of each component is at
     its mirror image; mirroring both ends of a distance changes nothing, so that two of the four distances remain.
@@ -62,9 +62,9 @@ def _energy(n_dims: int) -> Any:
         n_rows: int, n_reflect: int, bandwidth: float, totals: Array, u: Array, v: Array,
     ) -> None:  # fmt: skip
         reflect = n_reflect > 0
-        for level in range(first, last):
-            width = unsigned(widths[level])
-            q = unsigned(level * (1 + 2 * n_dims) * WINDOW)
+        for rank in range(first, last):
+            width = unsigned(widths[rank])
+            q = unsigned(rank * (1 + 2 * n_dims) * WINDOW)
             for r in range(n_rows):
                 for i in range(offsets[base + r], offsets[base + r + 1]):
                     w, x0, x1 = weights[i], points[i, 0], points[i, 1]
@@ -112,9 +112,9 @@ def _long_energy(
 ) -> None:  # fmt: skip
     """As `_energy` for any D, its squares kept in `r2` and `mirrored`."""
     n, reflect = points.shape[1], n_reflect > 0
-    for level in range(first, last):
-        width = unsigned(widths[level])
-        q = unsigned(level * (1 + n) * WINDOW)
+    for rank in range(first, last):
+        width = unsigned(widths[rank])
+        q = unsigned(rank * (1 + n) * WINDOW)
         for r in range(n_rows):
             for i in range(offsets[base + r], offsets[base + r + 1]):
                 w = weights[i]
@@ -140,12 +140,12 @@ def _gaussian(
     atoms: Array, widths: Array, first: int, last: int, offsets: Array, weights: Array, points: Array, base: int,
     n_rows: int, n_reflect: int, bandwidth: float, totals: Array, u: Array, v: Array,
 ) -> None:  # fmt: skip
-    """totals[r, l] -= 2 w_i w_l <N(p_i), N(p_l)> for all levels and components of the rows."""
+    """totals[r, l] -= 2 w_i w_l <N(p_i), N(p_l)> for all ranks and components of the rows."""
     n = points.shape[1]
     signs = 2 if n_reflect > 0 else 1
-    for level in range(first, last):
-        width = unsigned(widths[level])
-        q = unsigned(level * (1 + n) * WINDOW)
+    for rank in range(first, last):
+        width = unsigned(widths[rank])
+        q = unsigned(rank * (1 + n) * WINDOW)
         for r in range(n_rows):
             for i in range(offsets[base + r], offsets[base + r + 1]):
                 for k in range(signs):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._addresses import by_address
 from ._arguments import (
     GRAM_ENTRIES,
@@ -29,12 +29,9 @@ from ._gram_loops import call_rows, call_tables, gram_entries, mirror, total_wei
 from ._jit import inlined, inner, loop
 from ._lapack import solve_rows, solve_vector, subtract_squares
 from ._likelihood_loops import BLOCKS_STAGE, FACTOR_STAGE, FINISH_STAGE, VALUE_STAGE
-from ._math import dot
-
-Array = NDArray[Any]
+from ._math import EPS, dot
 
 POINTS = 128  # test points in a block
-_EPS = 2.220446049250313e-16
 
 
 @inlined
@@ -53,7 +50,7 @@ def latent_variance(blas: Array, prior: float, solved: Array, factor: Array, lar
         total = 1.0
         for i in range(n):
             total += abs(scratch[i])
-        variance = 0.0 if -variance <= 8.0 * n * _EPS * largest * total * total else math.nan
+        variance = 0.0 if -variance <= 8.0 * n * EPS * largest * total * total else math.nan
     return variance
 
 
@@ -137,7 +134,7 @@ covariance_address, call_covariance = by_address(
 
 
 class PredictionEntries(NamedTuple):
-    """Addresses of what `predictions` calls; that of `finish_covariance` is 0 where no covariance is asked for."""
+    """Addresses of what `predictions` calls; that of `finish_covariance` is 0 where there is no covariance."""
 
     gram: GramEntries
     factor_mixture: int
@@ -145,7 +142,7 @@ class PredictionEntries(NamedTuple):
 
 
 class PredictionResults(NamedTuple):
-    """Results of a batch; `covariance` is empty unless it is asked for."""
+    """Results of a batch; `covariance` may be empty."""
 
     mean: Array  # (B, M)
     variance: Array  # (B, M)
@@ -174,7 +171,7 @@ def predictions(
     solved: Array,
     entries: PredictionEntries,
     results: PredictionResults,
-    shift: Array,
+    added: Array,
 ) -> None:
     """Mixtures ``start : stop``, one after another on this thread, or one stage of one mixture.
 
@@ -183,14 +180,14 @@ def predictions(
     mixtures, mean, variance, info = problem.mixtures, results.mean, results.variance, results.info
     for b in range(start, stop):
         if stages & FACTOR_STAGE:
-            info[b], shift[b] = call_factor(entries.factor_mixture, (b, problem, work, entries.gram))
+            info[b], added[b] = call_factor(entries.factor_mixture, (b, problem, work, entries.gram))
         if info[b] != 0:
             continue
         if stages & VALUE_STAGE:
             whitened(entries.gram.blas, work.matrix, problem.y, work.vector)
         if stages & BLOCKS_STAGE:
             k0 = total_weight(mixtures.offsets[b], mixtures.offsets[b + 1] - mixtures.offsets[b], mixtures.weights)
-            largest = k0 + largest_noise[b] + shift[b]
+            largest = k0 + largest_noise[b] + added[b]
             for block in range(part_start, part_stop):
                 first_row = block * POINTS if full else 0
                 predict_block(b, block, problem, new, largest, work, solved, first_row, entries.gram, mean, variance)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._addresses import by_address
 from ._arguments import GramEntries, Mixtures, Points, f1, f2, i8
 from ._jit import inlined, inner, loop
 from ._lapack import addresses
 from ._math import cos_sin_turns, exp_neg, fma, lanes
-
-Array = NDArray[Any]
 
 TILE = 256  # columns at a time: lags, sines and cosines of a tile stay in L1
 LANES = 16  # widths are rounded up to whole vectors: scalar remainders cost more than the extra columns
@@ -28,14 +25,7 @@ _STEEPEST = -1e300  # bound of an envelope's rate, so that rate * 0 stays 0 for 
 
 @inner
 def fill_tables(
-    first: int,
-    n: int,
-    means: Array,
-    high: Array,
-    low: Array,
-    n_phases: int,
-    cosines: Array,
-    sines: Array,
+    first: int, n: int, means: Array, high: Array, low: Array, n_phases: int, cosines: Array, sines: Array
 ) -> None:
     """cos and sin of the phases of components ``first : first + n`` at points ``high + low`` (D, N).
 

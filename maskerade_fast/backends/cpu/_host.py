@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..._checks import Array
-from ._native import native
+from ._loop_arrays import loop_array
 from ._student_loops import DRAWS, fill_student_sums
 from .distances import run
 
@@ -44,8 +44,8 @@ def student_sums(
     -------
     (B,) float64
     """
-    xi, origins, whitening, centres, constants = map(native, (xi, origins, whitening, centres, constants))
-    runs, left_out = native(runs, np.int64), native(left_out, np.int64)
+    xi, origins, whitening, centres, constants = map(loop_array, (xi, origins, whitening, centres, constants))
+    runs, left_out = loop_array(runs, np.int64), loop_array(left_out, np.int64)
     out = np.empty(len(xi))
 
     def block(start: int, stop: int) -> None:

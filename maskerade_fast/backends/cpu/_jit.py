@@ -81,7 +81,7 @@ def repeated(function: _F) -> _F:
         if code:
             return code[0](*arguments)
         result = function(*arguments)
-        if len(function.overloads) == 1:  # type: ignore[attr-defined]  # of several it is not known which one served
+        if len(function.overloads) == 1:  # type: ignore[attr-defined]  # of several, one cannot tell which one ran
             code.append(_entry_point(function))
         return result
 

@@ -46,9 +46,9 @@ def routine(spec: str) -> Any:
     One letter an argument: c a character code, i an integer (C int in the routine), d a double, all passed by
     pointer; p the address of an array; o an output integer, returned and not passed by the caller.
     """
-    given = spec.replace("o", "")
+    passed = spec.replace("o", "")
     numba_types = {"c": types.int64, "i": types.int64, "d": types.float64, "p": types.int64}
-    argument_types = types.Tuple([numba_types[letter] for letter in given])
+    argument_types = types.Tuple([numba_types[letter] for letter in passed])
     stored = {"c": ir.IntType(8), "i": ir.IntType(32), "d": ir.DoubleType(), "o": ir.IntType(32)}
     pointed = {**stored, "p": ir.DoubleType()}
 
@@ -62,14 +62,14 @@ def routine(spec: str) -> Any:
                 if letter == "p":
                     pointers.append(builder.inttoptr(next(values), ir.DoubleType().as_pointer()))
                     continue
-                slot = cgutils.alloca_once(builder, stored[letter])
+                pointer = cgutils.alloca_once(builder, stored[letter])
                 if letter == "o":
-                    output = slot
-                    builder.store(ir.Constant(stored[letter], 0), slot)
+                    output = pointer
+                    builder.store(ir.Constant(stored[letter], 0), pointer)
                 else:
                     value = next(values)
-                    builder.store(value if letter == "d" else builder.trunc(value, stored[letter]), slot)
-                pointers.append(slot)
+                    builder.store(value if letter == "d" else builder.trunc(value, stored[letter]), pointer)
+                pointers.append(pointer)
             kind = ir.FunctionType(ir.VoidType(), [pointed[letter].as_pointer() for letter in spec])
             builder.call(builder.inttoptr(args[0], kind.as_pointer()), pointers)
             if output is None:

@@ -2,28 +2,25 @@
 
     dL/dp = sum_ij G_ij dC_ij/dp,   G = (alpha alpha' - C^-1) / 2
 
-The inverse never exists whole: for each block of its columns two triangular solves give the rows below the block, which
-is all that symmetry leaves to know, 2/3 N^3 operations in total, and one pass over them rebuilds dC by angle addition.
+The inverse never exists whole: for each block of its columns two triangular solves give the rows below the block (the
+others follow from symmetry), 2/3 N^3 operations in total, and one pass over them rebuilds dC by angle addition.
 Blocks are fixed and their sums are added in order, so the bits depend neither on threads nor on how a batch is cut.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._addresses import by_address
 from ._arguments import MIXTURES, WORKSPACE, Mixtures, Workspace, f1, f2, f3, i1, i8
 from ._gram_loops import LANES, TILE, envelope_argument, load_tile
 from ._jit import inner
 from ._lapack import solve_rows
 from ._math import dot, exp_neg, fma, sum_of
-
-Array = NDArray[Any]
 
 BLOCK = 64  # columns of C^-1 at a time: narrower slows dtrsm, wider wastes memory
 

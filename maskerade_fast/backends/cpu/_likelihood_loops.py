@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from numpy.typing import NDArray
-
+from ..._checks import Array
 from ._arguments import GramEntries, Problem, Workspace
 from ._covariance_loops import call_factor, factor_address, whitened
 from ._gram_loops import gram_entries
@@ -15,13 +14,11 @@ from ._jit import inlined, loop
 from ._lapack import solve_vector
 from ._likelihood_gradients import call_finish, call_gradient_block, finish_address, gradient_address
 
-Array = NDArray[Any]
-
 FACTOR_STAGE, VALUE_STAGE, ALPHA_STAGE, BLOCKS_STAGE, FINISH_STAGE = 1, 2, 4, 8, 16
 
 
 class LikelihoodEntries(NamedTuple):
-    """Addresses of what `likelihoods` calls; those of gradients are 0 where none is asked for."""
+    """Addresses of what `likelihoods` calls; those of gradients are 0 where only values are computed."""
 
     gram: GramEntries
     factor_mixture: int
@@ -30,11 +27,11 @@ class LikelihoodEntries(NamedTuple):
 
 
 class LikelihoodResults(NamedTuple):
-    """Results of a batch; gradients are empty unless they are asked for."""
+    """Results of a batch; gradients are empty where only values are computed."""
 
     value: Array  # (B,)
     info: Array  # (B,) int32
-    shift: Array  # (B,)
+    jitter: Array  # (B,)
     d_weights: Array  # (J,)
     d_means: Array  # (J, D)
     d_scales: Array  # (J, D)
@@ -70,7 +67,7 @@ def likelihoods(
     blas, matrix, alpha, info = entries.gram.blas, work.matrix, work.vector, results.info
     for b in range(start, stop):
         if stages & FACTOR_STAGE:
-            info[b], results.shift[b] = call_factor(entries.factor_mixture, (b, problem, work, entries.gram))
+            info[b], results.jitter[b] = call_factor(entries.factor_mixture, (b, problem, work, entries.gram))
         if stages & VALUE_STAGE:
             results.value[b] = -math.inf
             if info[b] == 0:

@@ -13,14 +13,13 @@ import numpy as np
 from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._jit import joined, summing
 
-__all__ = ["clamped", "cos_sin_turns", "dot", "exp_neg", "fma", "lanes", "sqrt", "sum_of", "unsigned"]
+__all__ = ["EPS", "clamped", "cos_sin_turns", "dot", "exp_neg", "fma", "lanes", "sqrt", "sum_of", "unsigned"]
 
-Array = NDArray[Any]
-
+EPS = 2.220446049250313e-16
 _SHIFT = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer and leaves that integer in the low bits
 
 

@@ -9,33 +9,23 @@ import numpy as np
 
 from ..._checks import Array
 from ._jit import inner, loop
-from ._pair_sums import LANES, fill_table, new_table, table_moments, tail
+from ._math import EPS
+from ._pair_sums import LANES, Gaussians, fill_table, new_table, table_moments, tail
 
-_EPS = 2.220446049250313e-16
 _CUBIC_ERROR = 1e-7  # in probability, at the middle of an interval before it is halved for the last time
 _PARTS = 16
 
 
 @loop
-def fill_quantiles(
-    start: int,
-    stop: int,
-    packed: Array,
-    anchor: int,
-    means: Array,
-    variances: Array,
-    levels: Array,
-    scores: Array,
-    out: Array,
-) -> None:
-    local, table = new_table(means.shape[0], len(packed))
+def fill_quantiles(start: int, stop: int, g: Gaussians, levels: Array, scores: Array, out: Array) -> None:
+    local, table = new_table(g)
     tails, slopes = np.empty(LANES), np.empty(LANES)
     for point in range(start, stop):
-        fill_table(point, packed, anchor, means, variances, local, table)
+        fill_table(point, g, local, table)
         moments = table_moments(table)
         for k in range(len(levels)):
             u = _solve(levels[k, point], scores[k, point], moments, table, tails, slopes)
-            out[k, point] = means[anchor, point] + u
+            out[k, point] = g.means[g.anchor, point] + u
 
 
 @inner
@@ -61,7 +51,7 @@ def _solve(
             low = u
         else:
             high = u
-        if mass == level or high - low <= 4.0 * _EPS * (abs(low) + abs(high)):
+        if mass == level or high - low <= 4.0 * EPS * (abs(low) + abs(high)):
             break
         proposal = low
         if mass > 0.0 and slope > 0.0:
@@ -77,29 +67,20 @@ def _solve(
 
 
 @loop
-def fill_draws(
-    start: int,
-    stop: int,
-    packed: Array,
-    anchor: int,
-    means: Array,
-    variances: Array,
-    levels: Array,
-    out: Array,
-) -> None:
-    local, table = new_table(means.shape[0], len(packed))
+def fill_draws(start: int, stop: int, g: Gaussians, levels: Array, out: Array) -> None:
+    local, table = new_table(g)
     tails, slopes = np.empty(LANES), np.empty(LANES)
     for point in range(start, stop):
-        fill_table(point, packed, anchor, means, variances, local, table)
+        fill_table(point, g, local, table)
         moments = table_moments(table)
-        wanted = np.ascontiguousarray(levels[:, point])
-        first = _solve(wanted.min(), 0.0, moments, table, tails, slopes)
-        last = _solve(wanted.max(), 0.0, moments, table, tails, slopes)
+        probabilities = np.ascontiguousarray(levels[:, point])
+        first = _solve(probabilities.min(), 0.0, moments, table, tails, slopes)
+        last = _solve(probabilities.max(), 0.0, moments, table, tails, slopes)
         nodes = _tabulate(first, last, moments[0], table, tails, slopes)
         masses = np.array([node[1] for node in nodes])
-        for k in range(len(wanted)):
-            right = min(max(np.searchsorted(masses, wanted[k]), 1), len(nodes) - 1)
-            out[k, point] = means[anchor, point] + _invert_cubic(wanted[k], nodes[right - 1], nodes[right])
+        for k in range(len(probabilities)):
+            right = min(max(np.searchsorted(masses, probabilities[k]), 1), len(nodes) - 1)
+            out[k, point] = g.means[g.anchor, point] + _invert_cubic(probabilities[k], nodes[right - 1], nodes[right])
 
 
 @inner
@@ -110,7 +91,7 @@ def _tabulate(first: float, last: float, total: float, table: Array, tails: Arra
     Where terms of both signs cancel the sums carry rounding errors that no halving removes: the error allowed is never
     below a bound of those, or intervals would be halved without end.
     """
-    rounding = 64.0 * _EPS * np.abs(table[0]).sum() / total
+    rounding = 64.0 * EPS * np.abs(table[0]).sum() / total
     allowed = max(_CUBIC_ERROR, rounding)
     nodes = [_node(first, total, table, tails, slopes)]
     pending = [

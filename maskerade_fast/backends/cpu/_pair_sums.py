@@ -6,66 +6,55 @@ With precisions l = 1/C a pair is the Gaussian of (mathematics.md section 8)
     m_ij = mu_j + l_i (mu_i - mu_j) / (l_i + l_j),      V_ij = 2 / (l_i + l_j)
 
 kept in a table as (W_ij s_ij, mean, 1/sd), one row each. Sums run over `LANES` accumulators so that they vectorise
-without reordering at the compiler's whim.
+in an order that the compiler does not choose.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..._checks import Array
 from ._jit import inlined, inner, loop
-from ._math import exp_neg, fma
+from ._math import EPS, exp_neg, fma
 
 LANES = 64
-_EPS = 2.220446049250313e-16
+
+
+class Gaussians(NamedTuple):
+    """The Gaussians that are combined, at all points."""
+
+    packed: Array  # the lower triangle of W by rows, off-diagonal entries doubled, padded with 0 to whole lanes
+    anchor: int  # the Gaussian of most weight, whose mean is a table's centre
+    means: Array  # (h, M)
+    variances: Array  # (h, M)
 
 
 @loop
-def fill_moments(
-    start: int,
-    stop: int,
-    packed: Array,
-    anchor: int,
-    means: Array,
-    variances: Array,
-    total: Array,
-    mean: Array,
-    variance: Array,
-) -> None:
-    local, table = new_table(means.shape[0], len(packed))
+def fill_moments(start: int, stop: int, g: Gaussians, total: Array, mean: Array, variance: Array) -> None:
+    local, table = new_table(g)
     for point in range(start, stop):
-        fill_table(point, packed, anchor, means, variances, local, table)
+        fill_table(point, g, local, table)
         total[point], shift, variance[point] = table_moments(table)
-        mean[point] = means[anchor, point] + shift
+        mean[point] = g.means[g.anchor, point] + shift
 
 
 @loop
-def fill_cdf(
-    start: int, stop: int, packed: Array, anchor: int, means: Array, variances: Array, y: Array, out: Array
-) -> None:
-    local, table = new_table(means.shape[0], len(packed))
+def fill_cdf(start: int, stop: int, g: Gaussians, y: Array, out: Array) -> None:
+    local, table = new_table(g)
     tails, slopes = np.empty(LANES), np.empty(LANES)
     for point in range(start, stop):
-        fill_table(point, packed, anchor, means, variances, local, table)
+        fill_table(point, g, local, table)
         for k in range(len(y)):
-            u = y[k, point] - means[anchor, point]
+            u = y[k, point] - g.means[g.anchor, point]
             out[k, point] = tail(u, 1.0, table[0], table[1], table[2], tails, slopes)[0]
 
 
 @loop
 def fill_log_density(
-    start: int,
-    stop: int,
-    directions: Array,
-    log_norms: Array,
-    means: Array,
-    variances: Array,
-    y: Array,
-    out: Array,
+    start: int, stop: int, directions: Array, log_norms: Array, means: Array, variances: Array, y: Array, out: Array
 ) -> None:
     """`directions` has rows F_i / |F_i|, and `log_norms` log |F_i|."""
     h, rank = directions.shape
@@ -90,10 +79,9 @@ def fill_log_density(
 
 
 @inner
-def fill_table(
-    point: int, packed: Array, anchor: int, means: Array, variances: Array, local: Array, table: Array
-) -> None:
+def fill_table(point: int, g: Gaussians, local: Array, table: Array) -> None:
     """Fill the rows of `table`: weight, mean minus ``means[anchor]`` and 1/sd of every pair at one point."""
+    packed, anchor, means, variances = g
     h = means.shape[0]
     centre = means[anchor, point]
     mean, precision, root = local[0], local[1], local[2]
@@ -104,7 +92,7 @@ def fill_table(
     for i in range(h):
         row, end = i * (i + 1) // 2, (i + 1) * (i + 2) // 2
         weights, centres, inverse_sds = table[0][row:end], table[1][row:end], table[2][row:end]
-        given = packed[row:end]
+        pair_weights = packed[row:end]
         mean_i, precision_i, root_i = mean[i], precision[i], 1.4142135623730951 * root[i]
         for j in range(i + 1):
             share = precision_i / (precision_i + precision[j])
@@ -113,16 +101,16 @@ def fill_table(
             weights[j] = -0.25 * share * (precision[j] * gap * gap)
         for j in range(i + 1):  # a second loop: over more arrays at once LLVM does not vectorise
             half_sd = math.sqrt(1.0 / (precision_i + precision[j]))
-            weights[j] = given[j] * (root_i * root[j] * half_sd * exp_neg(weights[j]))
+            weights[j] = pair_weights[j] * (root_i * root[j] * half_sd * exp_neg(weights[j]))
             inverse_sds[j] = 0.7071067811865476 / half_sd
 
 
 @inner
-def new_table(h: int, n_entries: int) -> Any:
+def new_table(g: Gaussians) -> Any:
     """Scratch of one thread; the padding stays weight 0, mean 0, sd 1."""
-    table = np.zeros((3, n_entries))
+    table = np.zeros((3, len(g.packed)))
     table[2] = 1.0
-    return np.empty((3, h)), table
+    return np.empty((3, len(g.means))), table
 
 
 @inner
@@ -147,7 +135,7 @@ def table_moments(table: Array) -> Any:
             term = weights[k + lane] * fma(gap, gap, sd * sd)
             first[lane] += term
             second[lane] += abs(term)
-    return total, mean, max(first.sum(), _EPS * second.sum()) / total
+    return total, mean, max(first.sum(), EPS * second.sum()) / total
 
 
 @inner

@@ -1,7 +1,7 @@
 """What the loops of this backend rest on where NUMBA_DISABLE_JIT=1 makes them plain Python.
 
 A loop over `lanes` has one turn, with the array of all its places: its innermost statements are then NumPy's, and a
-small fit takes seconds in place of hours. Results differ from compiled ones by rounding alone.
+small fit takes seconds instead of hours. Results differ from compiled ones by rounding alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_SPLIT = 134217729.0  # 2**27 + 1: parts a number into halves of 26 bits (Veltkamp)
+from .._exact import product
 
 unsigned = int  # NumPy 1 makes a float of a uint64 and an int
 sqrt = np.sqrt
@@ -25,12 +25,10 @@ def lanes(width: int) -> tuple[NDArray[np.int64]]:
 
 def fma(a: Any, b: Any, c: Any) -> Any:
     """a * b + c, numbers or arrays, rounded twice; for numbers exact where c is minus the rounded product."""
-    product = np.multiply(a, b)
-    if product.ndim or product != -c:
-        return product + c
-    a_high, b_high = _SPLIT * a - (_SPLIT * a - a), _SPLIT * b - (_SPLIT * b - b)
-    a_low, b_low = a - a_high, b - b_high
-    rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    rounded = np.multiply(a, b)
+    if rounded.ndim or rounded != -c:
+        return rounded + c
+    rest = product(a, b)[1]
     return rest if np.isfinite(rest) else np.float64(0.0)  # parts of numbers beyond 1e300 overflow
 
 
@@ -69,7 +67,7 @@ _functions: list[Any] = []
 
 
 def address_of(signature: Any, function: Any) -> int:
-    """A number for `function`, in place of its address."""
+    """A number for `function`, instead of its address."""
     _functions.append(function)
     return len(_functions) - 1
 

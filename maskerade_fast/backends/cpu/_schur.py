@@ -9,7 +9,7 @@ of the second generator meets entry m + t of the first:
 where g_t makes p_t vanish, v_t = q_0 is the pivot, q_m the entry L_{m+t,t} sqrt(v_t), and c_t = y_t / v_t eliminates
 the targets. The very same recursion on the places m < 0 is Levinson's: there p_{m+t}, zero before, becomes minus the
 predictor's coefficient, q its reversal, and y the solution of the leading t + 1 equations. So one loop over the places
-serves both, the second part only where a gradient is asked for.
+serves both, the second part only where a gradient is computed.
 
 Several right-hand sides y share the two generators: each costs a multiply-add an entry more.
 
@@ -20,15 +20,12 @@ over tiles of places from the highest down, in place, once the few entries that 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._jit import inner
 from ._math import fma
-
-Array = NDArray[Any]
 
 STEPS = 32  # in one sweep: more would make the entries that run ahead count
 TILE = 1024  # places at a time: three times 8 KB stay in L1

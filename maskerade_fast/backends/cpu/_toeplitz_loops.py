@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._arguments import GramEntries, Mixtures, NewPoints, Points
-from ._cholesky_loops import RETRIES, shift_of
+from ._cholesky_loops import RETRIES, jitter_of
 from ._gp_loops import POINTS, PredictionResults, call_covariance
 from ._gram_loops import call_rows, call_tables, fill_rates, noise_at, total_weight
 from ._jit import inner, loop
 from ._lapack import solve_panel, subtract_panel_product
 from ._likelihood_loops import LikelihoodResults
-from ._math import dot, exp_neg, fma
+from ._math import EPS, dot, exp_neg, fma
 from ._schur import STEPS, advance, diagonal_sums, schur, start_schur
 from ._trend import combine, take_out, trend_left
 
-Array = NDArray[Any]
-
 PANEL = 4 * STEPS  # columns of the factor at a time: a product over fewer is bound by memory
-_EPS = 2.220446049250313e-16
 
 
 class Grid(NamedTuple):
@@ -31,7 +28,7 @@ class Grid(NamedTuple):
     lags: Array  # (2, N) of `lags_of`
     targets: Array  # (1 + q, N) of `targets_and_basis`
     start_at: Array  # (q,) of `targets_and_basis`
-    level: float  # what the basis adds to the mean diagonal
+    trend_variance: float  # what the basis adds to the mean diagonal
     noise: Array  # (B or 1, 1)
     jitter: float
 
@@ -62,18 +59,12 @@ def kernel_column(b: int, mixtures: Mixtures, lags: Array, entries: GramEntries,
 
 @loop
 def fill_likelihoods(
-    start: int,
-    stop: int,
-    mixtures: Mixtures,
-    grid: Grid,
-    grad: bool,
-    entries: GramEntries,
-    results: LikelihoodResults,
+    start: int, stop: int, mixtures: Mixtures, grid: Grid, grad: bool, entries: GramEntries, results: LikelihoodResults
 ) -> None:
     """Mixtures ``start : stop``, one after another on this thread."""
     offsets, weights, _, scales = mixtures
-    lags, targets, start_at, level, noise, jitter = grid
-    value, info, shift, d_weights, d_means, d_scales, d_noise = results
+    lags, targets, start_at, trend_variance, noise, jitter = grid
+    value, info, added, d_weights, d_means, d_scales, d_noise = results
     sides, n_points = targets.shape
     n_max = 0
     for b in range(start, stop):
@@ -91,15 +82,15 @@ def fill_likelihoods(
         diagonal = column[0] + noise_at(noise, b, 0)
         code, half, pivot = 0, 0.0, 0.0
         for attempt in range(RETRIES + 1):
-            shift[b] = shift_of(attempt, jitter, diagonal + level)
-            start_schur(column, diagonal + shift[b], targets, p, q, solutions)
-            code, half, pivot = schur(n_points * _EPS * (diagonal + shift[b]), grad, p, q, solutions, white)
+            added[b] = jitter_of(attempt, jitter, diagonal + trend_variance)
+            start_schur(column, diagonal + added[b], targets, p, q, solutions)
+            code, half, pivot = schur(n_points * EPS * (diagonal + added[b]), grad, p, q, solutions, white)
             if code == 0 or jitter == 0.0:
                 break
         info[b] = code
         if code != 0:
             value[b] = -math.inf
-            shift[b] = 0.0
+            added[b] = 0.0
         else:
             if sides > 1:
                 half += take_out(white, start_at, below)
@@ -136,7 +127,7 @@ def solve_streamed(
     head = np.empty((2 + len(y), STEPS))
     out = np.empty((2 + 2 * len(y), STEPS))
     start_schur(column, diagonal, column.reshape((1, n)), p, q, y)
-    bound = n * _EPS * diagonal
+    bound = n * EPS * diagonal
     for first in range(0, n, PANEL):
         stop = min(first + PANEL, n)
         for t in range(first, stop, STEPS):
@@ -159,7 +150,7 @@ def inverse_total(column: Array, diagonal: float, targets: Array) -> float:
     n = len(column)
     p, q, y = np.empty(n), np.empty(2 * n), np.empty((1, n))
     start_schur(column, diagonal, targets.reshape((1, n)), p, q, y)
-    schur(n * _EPS * diagonal, True, p, q, y, np.empty((0, n)))
+    schur(n * EPS * diagonal, True, p, q, y, np.empty((0, n)))
     total = 0.0
     for i in range(n):
         total += abs(y[0, i])
@@ -185,7 +176,7 @@ def fill_prediction_blocks(
     If `solved` (M, N) has rows it receives the whitened covariances, and `left` (q, M) what the trend leaves.
     """
     offsets, weights, means, scales = mixtures
-    lags, targets, start_at, level, noise, jitter = grid
+    lags, targets, start_at, trend_variance, noise, jitter = grid
     x, high, low = points
     blas, basis_new = entries.blas, test.basis
     mean, variance, _, info = results
@@ -216,12 +207,12 @@ def fill_prediction_blocks(
         sides_of = (weights, rates, new, new_tables[0], new_tables[1], x, tables[0], tables[1])
         k0 = column[0]
         diagonal = k0 + noise_at(noise, b, 0)
-        code, shift = 0, 0.0
+        code, added = 0, 0.0
         for attempt in range(RETRIES + 1):
-            shift = shift_of(attempt, jitter, diagonal + level)
+            added = jitter_of(attempt, jitter, diagonal + trend_variance)
             call_rows(entries.gram_rows, (0, width, 0, n, first, *sides_of, 1, no_basis, no_basis, rows))
             rows[width : width + sides] = targets
-            code = solve_streamed(column, diagonal + shift, width + sides, blas, rows, p, q, unused, panel)
+            code = solve_streamed(column, diagonal + added, width + sides, blas, rows, p, q, unused, panel)
             if code == 0 or jitter == 0.0:
                 break
         if begin == 0:
@@ -239,8 +230,8 @@ def fill_prediction_blocks(
                 cross = panel[:1]
                 one = (weights, rates, new[:, r : r + 1].copy(), again[0], again[1], x, tables[0], tables[1])
                 call_rows(entries.gram_rows, (0, 1, 0, n, first, *one, 1, no_basis, no_basis, cross))
-                total = 1.0 + inverse_total(column, diagonal + shift, cross[0])
-                rest = 0.0 if -rest <= 8.0 * n_points * _EPS * (diagonal + shift) * total * total else math.nan
+                total = 1.0 + inverse_total(column, diagonal + added, cross[0])
+                rest = 0.0 if -rest <= 8.0 * n_points * EPS * (diagonal + added) * total * total else math.nan
             if sides > 1:
                 mean[b, begin + r] += trend_left(begin + r, white, below, basis_new, rows[r], own_left)
                 rest += dot(own_left, own_left, sides - 1)

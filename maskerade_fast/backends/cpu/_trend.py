@@ -12,15 +12,12 @@ one more column: what is left of them is z - W b, and -b below.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._jit import inner, loop
 from ._math import dot, fma
-
-Array = NDArray[Any]
 
 
 def targets_and_basis(y: Array, basis: Array) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Cholesky factors: the rule of failure, the retries with a diagonal shift, and tiles for large matrices.
+"""Cholesky factors: the rule of failure, the retries with a jitter, and tiles for large matrices.
 
 `tiled_potrf` spreads one matrix over threads by a left-looking Cholesky over fixed square tiles, each computed by one
 BLAS thread: LAPACK's own threads would make the bits depend on their number.
@@ -6,36 +6,32 @@ BLAS thread: LAPACK's own threads would make the bits depend on their number.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ._cholesky_loops import FACTOR_TILE, factor_matrices, solve_tile, update_tile
 from ._lapack import addresses
-from ._native import native
+from ._loop_arrays import loop_array
 from ._parallel import parallel_for, single_threaded_blas
 
 __all__ = ["cholesky"]
 
-Array = NDArray[Any]
-
 
 def cholesky(matrices: Array, jitter: float = 0.0) -> tuple[Array, Array, Array]:
     """Factor one matrix per thread at a time, by LAPACK."""
-    given = native(matrices)
-    out = np.empty_like(given)
-    info = np.zeros(len(given), dtype=np.int32)
-    shift = np.zeros(len(given))
+    originals = loop_array(matrices)
+    out = np.empty_like(originals)
+    info = np.zeros(len(originals), dtype=np.int32)
+    added = np.zeros(len(originals))
     blas = addresses()
-    if given.size:
+    if originals.size:
         with single_threaded_blas():
             parallel_for(
-                lambda start, stop: factor_matrices(start, stop, blas, given, jitter, out, info, shift),
-                len(given),
+                lambda start, stop: factor_matrices(start, stop, blas, originals, jitter, out, info, added),
+                len(originals),
                 1,
             )
-    return out.astype(matrices.dtype, copy=False), info, shift.astype(matrices.dtype, copy=False)
+    return out.astype(matrices.dtype, copy=False), info, added.astype(matrices.dtype, copy=False)
 
 
 def tiled_potrf(blas: Array, matrix: Array, threads: int) -> int:

@@ -1,7 +1,7 @@
 """Distances between all pairs of mixtures by lanes; `backends.contract` has the maths.
 
 The mixtures of the right-hand side lie in *lanes*: windows of 256 mixtures, ordered by size within a window,
-and for each k the k-th components of all mixtures of the window that have one, side by side. The innermost
+and for each rank k the k-th components of all mixtures of the window that have one, side by side. The innermost
 loop then runs over mixtures with unit stride, adds straight into one sum a mixture, and LLVM vectorises it;
 neither a temporary of size pairs x components nor a ragged sum is left.
 """
@@ -19,7 +19,7 @@ from ._distance_gradients import add_gradients
 from ._distance_loops import ROWS, Lanes, Side, fill_lanes, fill_pairs, fill_self_terms
 from ._distance_tiles import WINDOW, tile_address
 from ._jit import repeated
-from ._native import native
+from ._loop_arrays import loop_array
 from ._parallel import parallel_for
 
 __all__ = ["pairwise_distance", "pairwise_distance_vjp", "prepare_atoms"]
@@ -32,13 +32,7 @@ class Atoms:
     """One batch of mixtures, ready for `pairwise_distance`; made by `prepare_atoms`."""
 
     def __init__(
-        self,
-        offsets: Array,
-        weights: Array,
-        points: Array,
-        n_reflect: int,
-        bandwidth: float,
-        mass_correction: bool,
+        self, offsets: Array, weights: Array, points: Array, n_reflect: int, bandwidth: float, mass_correction: bool
     ) -> None:
         self.offsets, self.weights, self.points = offsets, weights, points
         self.n_reflect, self.bandwidth, self.mass_correction = n_reflect, bandwidth, mass_correction
@@ -46,7 +40,7 @@ class Atoms:
 
     @cached_property
     def lanes(self) -> Lanes:
-        """The layout needed on the right-hand side, made when first asked for."""
+        """The layout needed on the right-hand side, made at the first use."""
         counts = np.diff(self.offsets)
         n, n_windows = len(counts), -(-len(counts) // WINDOW)
         starts = np.zeros(n_windows + 1, dtype=np.int64)
@@ -75,9 +69,9 @@ class Atoms:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """From a pickle, whose arrays may lie in memory that is shared and read-only."""
-        vars(self).update(state, offsets=native(state["offsets"], np.int64))
+        vars(self).update(state, offsets=loop_array(state["offsets"], np.int64))
         for name in ("weights", "points", "data"):
-            setattr(self, name, native(state[name]))
+            setattr(self, name, loop_array(state[name]))
 
     @property
     def masses(self) -> Array:
@@ -96,8 +90,8 @@ def prepare_atoms(
     features: Array | None = None,
 ) -> Any:
     """Sum self terms in the order of the tiles; lanes are laid out at the first use on the right-hand side."""
-    weights, points = native(weights), native(points)
-    offsets = native(offsets, np.int64)
+    weights, points = loop_array(weights), loop_array(points)
+    offsets = loop_array(offsets, np.int64)
     atoms = Atoms(offsets, weights, points, n_reflect, float(bandwidth), bool(mass_correction))
     n_features = 0 if features is None else features.shape[1]
     data = np.zeros((len(atoms), _N_DATA + n_features))
@@ -163,11 +157,11 @@ def walk_tiles(
 
 def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array, distance: Array | None = None) -> tuple[Array, Array]:
     """Sum each gradient over the windows of b in order, on one thread."""
-    cotangent = native(cotangent)
+    cotangent = loop_array(cotangent)
     g_weights, g_points = np.zeros(a.weights.shape), np.zeros(a.points.shape)
     if cotangent.size == 0:
         return g_weights, g_points
-    distance = pairwise_distance(a, None if b is a else b) if distance is None else native(distance, np.float64)
+    distance = pairwise_distance(a, None if b is a else b) if distance is None else loop_array(distance, np.float64)
     side, lanes, add = a.side, b.lanes, repeated(add_gradients)
 
     def block(start: int, stop: int) -> None:

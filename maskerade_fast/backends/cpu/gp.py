@@ -8,24 +8,20 @@ C is ill-conditioned.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from ..._checks import Array
+from .._results import Predictions
 from ._arguments import NewPoints, Problem, Workspace
-from ._batch import Predictions, Workers
 from ._covariance import factor_shared, share_matrices
 from ._gp_loops import POINTS, PredictionResults, prediction_entries, predictions
 from ._jit import repeated
 from ._likelihood_loops import BLOCKS_STAGE, FACTOR_STAGE, FINISH_STAGE, VALUE_STAGE
-from ._native import native, native_batch
+from ._loop_arrays import basis_by_function, least_values, loop_array, loop_batch, noise_with_basis, points_by_axis
 from ._parallel import n_threads, parallel_for, single_threaded_blas
-from ._points import basis_by_function, least_values, noise_with_basis, points_by_axis
+from ._workers import Workers
 
 __all__ = ["predict_gp"]
-
-Array = NDArray[Any]
 
 
 def predict_gp(
@@ -48,14 +44,14 @@ def predict_gp(
     """Factor each covariance in a worker's buffer and solve for a block of test points at a time."""
     n_mixtures, (n_points, n_dims), n_new = len(offsets) - 1, X.shape, len(X_new)
     dtype = np.result_type(weights, X, y, X_new)
-    results = Predictions(n_mixtures, n_new, full)
-    shift = np.zeros(n_mixtures)
+    results = Predictions(np, n_mixtures, n_new, full)
+    added = np.zeros(n_mixtures)
     if n_mixtures:
         origin = least_values(X)
         points, new = points_by_axis(X, origin), points_by_axis(X_new, origin)
-        mixtures = native_batch(offsets, weights, means, scales)
+        mixtures = loop_batch(offsets, weights, means, scales)
         functions, new_functions = basis_by_function(basis), basis_by_function(basis_new)
-        targets, noise = native(y), noise_with_basis(noise, functions)
+        targets, noise = loop_array(y), noise_with_basis(noise, functions)
         n_phases = n_dims if per_axis else 1
         problem = Problem(mixtures, points, targets, noise, functions, float(jitter), n_phases)
         test, entries = NewPoints(*new, new_functions), prediction_entries(full)
@@ -64,15 +60,13 @@ def predict_gp(
         threads = n_threads()
         largest_noise = np.broadcast_to(noise.max(axis=1), n_mixtures).copy()
         height = max(n_new, 1) if full else min(max(n_new, 1), POINTS)
-        # Tables of one block, and of all test points where their covariance is asked for.
+        # Tables of one block, and of all test points if `full`.
         in_work = height + 2 * sizes[0] * n_phases * height // n_points + 1
         sharing = share_matrices(n_mixtures, n_points, threads)
-        wanted = 1 if sharing else min(threads, n_mixtures)
+        most = 1 if sharing else min(threads, n_mixtures)
         each = Workspace.bytes(*sizes, in_work * (threads if sharing and not full else 1))
         what = f"working memory for one matrix of {n_points} points and {height} test points"
-        workers = Workers(
-            wanted, each, max_bytes, what, lambda: (Workspace.empty(*sizes), np.empty((height, n_points)))
-        )
+        workers = Workers(most, each, max_bytes, what, lambda: (Workspace.empty(*sizes), np.empty((height, n_points))))
 
         n_blocks = -(-n_new // POINTS)
         last = FINISH_STAGE if full and n_new else 0  # LAPACK's kin refuse matrices without rows
@@ -80,14 +74,14 @@ def predict_gp(
         fill = repeated(predictions)
 
         def run(w: Workspace, solved: Array, start: int, stop: int, stages: int, i: int, j: int) -> None:
-            fill(start, stop, stages, i, j, problem, test, full, largest_noise, w, solved, entries, outputs, shift)
+            fill(start, stop, stages, i, j, problem, test, full, largest_noise, w, solved, entries, outputs, added)
 
         def across(space: tuple[Workspace, Array], start: int, stop: int) -> None:
             run(*space, start, stop, FACTOR_STAGE | VALUE_STAGE | BLOCKS_STAGE | last, 0, n_blocks)
 
         def shared(b: int) -> None:
             w, solved = workers.spaces[0]
-            results.info[b], shift[b] = factor_shared(b, problem, w, entries.gram, threads)
+            results.info[b], added[b] = factor_shared(b, problem, w, entries.gram, threads)
             run(w, solved, b, b + 1, VALUE_STAGE, 0, 0)
 
             def blocks(i: int, j: int) -> None:

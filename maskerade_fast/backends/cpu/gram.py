@@ -7,28 +7,23 @@ digits; lags are plain differences of the inputs.
 
 x_0 has the least value of each axis, and no product has the weight on one side of a pair alone: inputs shifted exactly
 give the same bits, rows in another order the permuted matrix. (The root of the weight on both sides
-is as symmetric, but its roundings let 15 of 4000 singular matrices of repeated rows pass as regular, in place of 2.)
+is as symmetric, but its roundings let 15 of 4000 singular matrices of repeated rows pass as regular, instead of 2.)
 
-The per-axis phase, a product of cosines over the axes, is the same with D phases in place of one.
+The per-axis phase, a product of cosines over the axes, is the same with D phases instead of one.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from ..._checks import Array
 from ..._memory import require_room
 from ._gram_loops import ROWS, SPLIT_SIZE, finish_triangles, gram_entries, gram_items
 from ._jit import repeated
-from ._native import native, native_batch
+from ._loop_arrays import least_values, loop_array, loop_batch, points_by_axis
 from ._parallel import n_threads, parallel_for
-from ._points import least_values, points_by_axis
 
 __all__ = ["gram"]
-
-Array = NDArray[Any]
 
 
 def gram(
@@ -55,7 +50,7 @@ def gram(
     x = points_by_axis(X, origin)
     y = x if triangle else points_by_axis(other, origin)
     n_phases = X.shape[1] if per_axis else 1
-    mixtures, noise, entries = native_batch(offsets, weights, means, scales), native(noise), gram_entries()
+    mixtures, noise, entries = loop_batch(offsets, weights, means, scales), loop_array(noise), gram_entries()
     # A mixture's tables serve all its rows, unless there are fewer matrices than threads.
     whole = n_mixtures >= n_threads() or n_points < SPLIT_SIZE
     rows = n_points if whole else ROWS

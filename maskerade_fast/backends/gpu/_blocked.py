@@ -23,7 +23,7 @@ TALL, LOW = 128, 64  # rows of a panel that one block updates
 STAGES, SLICE_STRIDE = 3, 20
 
 WIDTH = 256  # columns of a block: its panels have little to read, and a product still spreads over the card
-RETRIES = 3  # diagonal shifts tried: 1e-4, 1e-2 and 1 times the largest allowed
+RETRIES = 3  # jitters tried: 1e-4, 1e-2 and 1 times the largest allowed
 EPS = 2.220446049250313e-16
 
 
@@ -42,10 +42,10 @@ def padded(n_points: int) -> int:
     return -(-n_points // TILE) * TILE
 
 
-def shifts_of(attempt: int, jitter: float, mean_diagonals: Array) -> Array:
-    """Diagonal shifts of attempt 0, 1, 2, 3; attempt 0 shifts nothing, even where the mean is not finite."""
-    shifts: Array = cupy.zeros_like(mean_diagonals)
-    return jitter * (1e-4, 1e-2, 1.0)[attempt - 1] * mean_diagonals if attempt else shifts
+def jitters_of(attempt: int, jitter: float, mean_diagonals: Array) -> Array:
+    """What attempt 0, 1, 2, 3 adds to diagonals; attempt 0 adds nothing, even where the mean is not finite."""
+    nothing: Array = cupy.zeros_like(mean_diagonals)
+    return jitter * (1e-4, 1e-2, 1.0)[attempt - 1] * mean_diagonals if attempt else nothing
 
 
 def factor(matrices: Array, bounds: Array, width: int) -> Factors:

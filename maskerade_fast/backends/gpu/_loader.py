@@ -1,6 +1,6 @@
 """Expand, compile, cache and launch the CUDA sources.
 
-`load` pastes the includes of a source in place, since CuPy's disk cache sees only the text it is given, and
+`load` pastes the includes of a source in place, since CuPy's disk cache sees only the text of the source itself, and
 compiles one instance for each entry and set of macros: a first call does not wait for entries that it has no use for.
 Entries are ``extern "C"``: every CuPy caches plain names on disk.
 Instances live as long as Python, one for each device: a module belongs to the device it was loaded on.
@@ -35,9 +35,9 @@ except OSError as error:
         "set CUPY_CACHE_DIR to one that can be written"
     ) from error
 
-__all__ = ["DeviceLimits", "Kernel", "device_limits", "device_of", "expand", "load", "source_folder"]
+__all__ = ["DeviceLimits", "Kernel", "device_limits", "device_names", "device_of", "expand", "load", "source_folder"]
 
-DEFAULT_SHARED = 48 * 1024  # bytes a block may have without being asked for
+DEFAULT_SHARED = 48 * 1024  # bytes a block may have without a request
 ONE_ENTRY, WITH_ENTRY = "MF_ONE_ENTRY", "MF_WITH_"  # macros: leave out every entry but those with a macro of their own
 SYNCHRONISE = "MASKERADE_FAST_SYNC_LAUNCHES"  # environment: wait after each launch, so that a fault names its kernel
 
@@ -89,6 +89,12 @@ def device_of(*arrays: Any) -> Any:
     if len(devices) > 1:
         raise ValueError(f"arrays live on devices {devices}, expected one; copy them with cupy.cuda.Device(k)")
     return cupy.cuda.Device(devices[0]) if devices else cupy.cuda.Device()
+
+
+def device_names() -> list[str]:
+    """What the cards are called, in the order of their numbers."""
+    runtime = cupy.cuda.runtime
+    return [runtime.getDeviceProperties(k)["name"].decode() for k in range(runtime.getDeviceCount())]
 
 
 class Kernel:

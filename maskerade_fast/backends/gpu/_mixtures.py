@@ -17,6 +17,7 @@ BLOCK = 256  # threads, as in kernels/gram.cu and kernels/cholesky.cu
 FAST_MMA = (80, 90, 100)  # compute capabilities whose float64 tensor instructions are no emulation
 PLANNED_SHARE = 0.9  # of the free memory, whatever the caller's bound: arrays too small to count need some, too
 _GRID = 2**30  # most blocks of a grid-stride launch
+FEW = 2**16  # of one whose threads have an entry each: more of them cost more than they spread
 
 
 class Mixtures(NamedTuple):
@@ -36,6 +37,16 @@ class Mixtures(NamedTuple):
     def n_phases(self) -> int:
         return int(self.means.shape[1]) if self.per_axis else 1
 
+    @property
+    def components(self) -> tuple[Array, Array, Array]:
+        """Weights, scales and offsets, as the kernels take them: phases have the means' place."""
+        return self.weights, self.scales, self.offsets
+
+    def part(self, start: int, stop: int) -> tuple[Any, Array, Array, Array]:
+        """Offsets, weights, means and scales of the mixtures ``start : stop``."""
+        own = slice(int(self.edges[start]), int(self.edges[stop]))
+        return self.edges[start : stop + 1] - own.start, self.weights[own], self.means[own], self.scales[own]
+
     def kernel(self, source: str, entry: str, **defines: int) -> Any:
         return load(source, entry, MF_PER_AXIS=int(self.per_axis), **defines)
 
@@ -43,19 +54,20 @@ class Mixtures(NamedTuple):
 def mixtures_of(offsets: Array, weights: Array, means: Array, scales: Array, per_axis: bool) -> Mixtures:
     """The arrays of a GMMBatch as the kernels read them."""
     edges = np.asarray(to_host(offsets), dtype=np.int64)
-    return Mixtures(native(offsets, np.int64), edges, native(weights), native(means), native(scales), per_axis)
+    weights, means, scales = map(kernel_array, (weights, means, scales))
+    return Mixtures(kernel_array(offsets, np.int64), edges, weights, means, scales, per_axis)
 
 
 def with_basis(mixtures: Mixtures, noise: Array, basis: Array | None) -> tuple[Mixtures, Array]:
     """Mixtures and noise table whose covariances have the term V V' more, V the `basis` (N, q).
 
     To the kernels, V V' is components of weight 1, mean 0 and scale 0, hence of envelope 1, in whose tables two basis
-    functions stand in place of cosine and sine: they know of no trend. Its diagonal goes to the noise; k(0) is to be
-    taken from the mixtures as they were.
+    functions take the places of cosine and sine, so that kernels need no case for a trend. Its diagonal goes to the
+    noise; k(0) is to be taken from the mixtures as they were.
     """
     if basis is None or not basis.shape[1]:
         return mixtures, noise
-    basis = native(basis)
+    basis = kernel_array(basis)
     n_mixtures, (n_points, n_functions) = len(mixtures.edges) - 1, basis.shape
     pairs = -(-n_functions // 2)
     functions: Array = cupy.zeros((2 * pairs, n_points))
@@ -63,15 +75,15 @@ def with_basis(mixtures: Mixtures, noise: Array, basis: Array | None) -> tuple[M
     edges = mixtures.edges + pairs * np.arange(n_mixtures + 1)
     own = cupy.asarray(own_components(edges, pairs))
 
-    def widened(given: Array, value: float) -> Array:
-        wide: Array = cupy.full((int(edges[-1]), *given.shape[1:]), value)
-        wide[own] = given
+    def widened(array: Array, value: float) -> Array:
+        wide: Array = cupy.full((int(edges[-1]), *array.shape[1:]), value)
+        wide[own] = array
         return wide
 
     weights, means, scales = widened(mixtures.weights, 1.0), widened(mixtures.means, 0.0), widened(mixtures.scales, 0.0)
     table = functions.reshape(pairs, 2, n_points)
-    noise = native(noise + (basis * basis).sum(axis=1)[None, :])
-    offsets = native(edges, np.int64)
+    noise = kernel_array(noise + (basis * basis).sum(axis=1)[None, :])
+    offsets = kernel_array(edges, np.int64)
     return Mixtures(offsets, edges, weights, means, scales, mixtures.per_axis, table), noise
 
 
@@ -90,7 +102,7 @@ def without_basis(mixtures: Mixtures, gradients: list[Array], noise_columns: int
     return [*(gradient[own] for gradient in gradients[:3]), noise]
 
 
-def native(array: Any, dtype: Any = np.float64) -> Array:
+def kernel_array(array: Any, dtype: Any = np.float64) -> Array:
     """`array` on the current device, C-contiguous, in the type the kernels are compiled for."""
     out: Array = cupy.ascontiguousarray(cupy.asarray(array, dtype=dtype))
     return out
@@ -103,7 +115,7 @@ def tile_defines() -> dict[str, int]:
 
 def points_by_axis(X: Array) -> Array:
     """Points (N, D) as (D, N)."""
-    out: Array = cupy.ascontiguousarray(native(X).T)
+    out: Array = cupy.ascontiguousarray(kernel_array(X).T)
     return out
 
 
@@ -132,17 +144,17 @@ def phase_tables(mixtures: Mixtures, points: Array, origin: Array, start: int, s
     return tables
 
 
-def diagonal_levels(mixtures: Mixtures, noise: Array) -> Array:
+def diagonal_stats(mixtures: Mixtures, noise: Array) -> Array:
     """k(0), and mean and largest entry of k(0) + noise: (B, 3)."""
     n_mixtures = len(mixtures.edges) - 1
-    levels: Array = cupy.empty((n_mixtures, 3))
-    args = (mixtures.weights, mixtures.offsets, noise, levels, np.int64(len(noise)), np.int32(noise.shape[1]))
-    mixtures.kernel("gram", "diagonal_levels_f64")((n_mixtures,), (32,), args)
-    return levels
+    stats: Array = cupy.empty((n_mixtures, 3))
+    args = (mixtures.weights, mixtures.offsets, noise, stats, np.int64(len(noise)), np.int32(noise.shape[1]))
+    mixtures.kernel("gram", "diagonal_stats_f64")((n_mixtures,), (32,), args)
+    return stats
 
 
 def bound_of(max_bytes: int | None) -> tuple[int, str]:
-    """Bytes the working memory may have, with an account of them that names the knob to turn.
+    """Bytes the working memory may have, and the words of an error message: where they come from, and how to get more.
 
     They are `max_bytes`, or as much of them as is free on the device and in CuPy's pool, within that pool's limit; None
     stands for half of what is free.
@@ -163,9 +175,9 @@ def bound_of(max_bytes: int | None) -> tuple[int, str]:
     return bound, f"{bound}, nine tenths of {where}; {cure}"
 
 
-def grid_for(items: int, per_block: int) -> int:
-    """Blocks of a grid-stride launch over `items`."""
-    return min(-(-items // per_block), _GRID)
+def grid_for(items: int, per_block: int, most: int = _GRID) -> int:
+    """Blocks of a grid-stride launch over `items`, at most `most`."""
+    return min(-(-items // per_block), most)
 
 
 def chunks(edges: Any, each: int, per_component: int, bound: int) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Cholesky factors of given matrices, by panels through all of the card (`_blocked`)."""
+"""Cholesky factors of matrices, by panels through all of the card (`_blocked`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import numpy as np
 
 from ..._checks import Array
 from .. import to_host
-from ._blocked import EPS, RETRIES, WIDTH, factor, padded, shifts_of
+from ._blocked import EPS, RETRIES, WIDTH, factor, jitters_of, padded
 from ._loader import device_of
-from ._mixtures import native
+from ._mixtures import kernel_array
 
 __all__ = ["cholesky"]
 
@@ -24,48 +24,50 @@ def cholesky(matrices: Array, jitter: float = 0.0) -> tuple[Array, Array, Array]
 def factored(matrices: Array, jitter: float, width: int) -> tuple[Array, Array, Array]:
     """`cholesky` by blocks of `width` columns."""
     with device_of(matrices):
-        given = native(matrices)
-        out = cupy.zeros(given.shape)
-        info = cupy.zeros(len(given), dtype=np.int32)
-        shift = cupy.zeros(len(given))
-        if given.size:
-            at_a_time = max(1, CHUNK_BYTES // (8 * padded(given.shape[1]) ** 2))
-            for start in range(0, len(given), at_a_time):
+        originals = kernel_array(matrices)
+        out = cupy.zeros(originals.shape)
+        info = cupy.zeros(len(originals), dtype=np.int32)
+        added = cupy.zeros(len(originals))
+        if originals.size:
+            at_a_time = max(1, CHUNK_BYTES // (8 * padded(originals.shape[1]) ** 2))
+            for start in range(0, len(originals), at_a_time):
                 stop = start + at_a_time
-                _factor_batch(given[start:stop], jitter, width, out[start:stop], info[start:stop], shift[start:stop])
+                _factor_batch(
+                    originals[start:stop], jitter, width, out[start:stop], info[start:stop], added[start:stop]
+                )
         dtype = matrices.dtype
-        return out.astype(dtype, copy=False), info, shift.astype(dtype, copy=False)
+        return out.astype(dtype, copy=False), info, added.astype(dtype, copy=False)
 
 
-def _factor_batch(given: Array, jitter: float, width: int, out: Array, info: Array, shift: Array) -> None:
+def _factor_batch(originals: Array, jitter: float, width: int, out: Array, info: Array, added: Array) -> None:
     """Factors of a few matrices; those that fail are tried again one by one."""
-    diagonals = cupy.diagonal(given, axis1=1, axis2=2)
-    waiting = [slice(0, len(given))]
+    diagonals = cupy.diagonal(originals, axis1=1, axis2=2)
+    waiting = [slice(0, len(originals))]
     for attempt in range(RETRIES + 1 if jitter else 1):
         failed = []
         for part in waiting:
-            shift[part] = shifts_of(attempt, jitter, diagonals[part].mean(axis=1))
-            codes = _factor_slice(given[part], shift[part], width, out[part])
+            added[part] = jitters_of(attempt, jitter, diagonals[part].mean(axis=1))
+            codes = _factor_slice(originals[part], added[part], width, out[part])
             info[part] = codes
             failed += [slice(b, b + 1) for b in (part.start + np.flatnonzero(to_host(codes))).tolist()]
         waiting = failed
-    lower = cupy.tri(given.shape[1], dtype=bool)
+    lower = cupy.tri(originals.shape[1], dtype=bool)
     for part in waiting:
-        shift[part] = 0.0
+        added[part] = 0.0
         out[part] = cupy.where(lower, cupy.nan, 0.0)
 
 
-def _factor_slice(given: Array, shift: Array, width: int, out: Array) -> Array:
-    """Factors of matrices shifted by `shift` into `out`; returns info."""
-    count, n_points, _ = given.shape
+def _factor_slice(originals: Array, added: Array, width: int, out: Array) -> Array:
+    """Factors of matrices with `added` on their diagonals into `out`; returns info."""
+    count, n_points, _ = originals.shape
     n = padded(n_points)
-    diagonals = cupy.diagonal(given, axis1=1, axis2=2)
-    largest = cupy.where(cupy.isnan(diagonals), -cupy.inf, diagonals).max(axis=1) + shift
+    diagonals = cupy.diagonal(originals, axis1=1, axis2=2)
+    largest = cupy.where(cupy.isnan(diagonals), -cupy.inf, diagonals).max(axis=1) + added
 
     matrices: Array = cupy.zeros((count, n, n))
-    matrices[:, :n_points, :n_points] = given
+    matrices[:, :n_points, :n_points] = originals
     own, beyond = cupy.arange(n_points), cupy.arange(n_points, n)
-    matrices[:, own, own] += shift[:, None]
+    matrices[:, own, own] += added[:, None]
     matrices[:, beyond, beyond] = cupy.maximum(largest, 1.0)[:, None]
     factors = factor(matrices, n_points * EPS * largest, width)
     out[...] = cupy.tril(matrices[:, :n_points, :n_points])

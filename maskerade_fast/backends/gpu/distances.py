@@ -16,6 +16,7 @@ import numpy as np
 from ..._checks import Array
 from .. import to_host
 from ._loader import Kernel, device_of, load
+from ._mixtures import FEW, grid_for, kernel_array
 
 __all__ = ["pairwise_distance", "pairwise_distance_vjp", "prepare_atoms"]
 
@@ -27,7 +28,7 @@ _WINDOW = 32
 _N_DATA = 3  # columns of Atoms.data before the features
 _VALUE_AXES = 18  # axes up to which a kernel is compiled for their number
 
-SLOT_BYTES = 32 * 2**20  # partial sums kept at a time: what stays in the L2 cache of a large card
+PARTIAL_BYTES = 32 * 2**20  # partial sums kept at a time: what stays in the L2 cache of a large card
 
 
 class Atoms:
@@ -39,7 +40,7 @@ class Atoms:
         on_host = np.asarray(to_host(offsets), dtype=np.int64)
         both: Array = cupy.asarray(np.concatenate([on_host, tile_starts(on_host)]))  # one copy across the bus
         self.offsets, self.starts = both[: len(on_host)], both[len(on_host) :]
-        self.weights, self.points = native(weights), native(points)
+        self.weights, self.points = kernel_array(weights), kernel_array(points)
         self.n_reflect, self.bandwidth, self.mass_correction = n_reflect, bandwidth, mass_correction
         self.mixed = False
         self.data: Array = cupy.empty((len(on_host) - 1, _N_DATA))  # see fill_self_terms
@@ -95,7 +96,7 @@ def prepare_atoms(
     with device_of(weights, points, features):
         atoms = Atoms(offsets, weights, points, n_reflect, float(bandwidth), bool(mass_correction))
         if features is not None:
-            atoms.data = cupy.concatenate([atoms.data, native(features)], axis=1)
+            atoms.data = cupy.concatenate([atoms.data, kernel_array(features)], axis=1)
         atoms.fill_self_terms()
     return atoms
 
@@ -135,10 +136,10 @@ def pairwise_distance(a: Any, b: Any = None, *, precision: str = "double") -> Ar
 
 def _units(sides: tuple[Any, ...]) -> tuple[float, float]:
     """Powers of two just above the largest weight and coordinate, 1 where there is none but 0; one copy to the host."""
-    found = [cupy.abs(array).max() for side in sides if len(side.weights) for array in (side.weights, side.points)]
-    if not found:
+    maxima = [cupy.abs(array).max() for side in sides if len(side.weights) for array in (side.weights, side.points)]
+    if not maxima:
         return 1.0, 1.0
-    largest = to_host(cupy.stack(found)).reshape(-1, 2).max(axis=0)
+    largest = to_host(cupy.stack(maxima)).reshape(-1, 2).max(axis=0)
     weight_unit, unit = np.ldexp(1.0, np.maximum(np.frexp(largest)[1], -1000)).tolist()
     return weight_unit, unit
 
@@ -160,9 +161,9 @@ def pairwise(a: Atoms, b: Atoms | None, power: int, outputscale: float, lengthsc
 
 
 def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array, distance: Array | None = None) -> tuple[Array, Array]:
-    """Sum gradients over 32 mixtures of b into slots, then add the slots in order."""
+    """Sum gradients over 32 mixtures of b at a time, then add these partial sums in order."""
     with device_of(a.points, b.points, cotangent):
-        cotangent = native(cotangent)
+        cotangent = kernel_array(cotangent)
         empty_or_zeros = cupy.empty if cotangent.size else cupy.zeros
         g_weights: Array = empty_or_zeros(a.weights.shape)
         g_points: Array = empty_or_zeros(a.points.shape)
@@ -170,11 +171,11 @@ def pairwise_distance_vjp(a: Any, b: Any, cotangent: Array, distance: Array | No
             if distance is None:
                 distance = pairwise_distance(a, None if b is a else b)
             shape = (np.int32(a.n_dims), np.float64(a.bandwidth))
-            sums, cotangent = _cotangent_sums(a, b, cotangent, native(distance))
-            totals = _pulls(a, b, cotangent, shape)
+            sums, cotangent = _cotangent_sums(a, b, cotangent, kernel_array(distance))
+            totals = _partial_gradients(a, b, cotangent, shape)
             sizes = (np.int64(len(a)), np.int64(len(a.weights)), *shape, np.int32(a.mass_correction))
             args = (a.offsets, a.weights, a.points, sums, totals, g_weights, g_points, *sizes)
-            a.kernel("distances", "finish_gradient_f64")((blocks(len(a.weights)),), (TILE_A,), args)
+            a.kernel("distances", "finish_gradient_f64")((grid_for(len(a.weights), TILE_A, FEW),), (TILE_A,), args)
         return g_weights, g_points
 
 
@@ -190,24 +191,18 @@ def _cotangent_sums(a: Atoms, b: Atoms, cotangent: Array, distance: Array) -> tu
     return sums, unclamped
 
 
-def _pulls(a: Atoms, b: Atoms, cotangent: Array, shape: tuple[Any, ...]) -> Array:
+def _partial_gradients(a: Atoms, b: Atoms, cotangent: Array, shape: tuple[Any, ...]) -> Array:
     """What b adds to the gradients of a, before the factors of a: (1 + P, J_a)."""
     totals: Array = cupy.zeros((1 + a.points.shape[1], len(a.weights)))
     n_windows = -(-len(b) // _WINDOW)
-    slots = slots_for(totals, n_windows)
-    for first in range(0, n_windows, len(slots)):
-        count = min(len(slots), n_windows - first)
+    partial_sums = partial_sums_for(totals, n_windows)
+    for first in range(0, n_windows, len(partial_sums)):
+        count = min(len(partial_sums), n_windows - first)
         sizes = (np.int64(len(a.weights)), np.int64(len(b)), np.int64(first), np.int32(count), *shape)
-        args = (a.offsets, a.points, a.starts, b.offsets, b.weights, b.points, cotangent, slots, *sizes)
-        a.kernel("distances", "pulls_f64")((a.n_tiles * count,), (TILE_A,), args)
-        add_slots(a.kernel("distances", "add_slots_f64"), slots, totals, count)
+        args = (a.offsets, a.points, a.starts, b.offsets, b.weights, b.points, cotangent, partial_sums, *sizes)
+        a.kernel("distances", "partial_gradients_f64")((a.n_tiles * count,), (TILE_A,), args)
+        add_partial_sums(a.kernel("distances", "add_partial_sums_f64"), partial_sums, totals, count)
     return totals
-
-
-def native(array: Any, dtype: Any = np.float64) -> Array:
-    """`array` on the current device, C-contiguous, in the type the kernels are compiled for."""
-    result: Array = cupy.ascontiguousarray(cupy.asarray(array, dtype=dtype))
-    return result
 
 
 def tile_starts(offsets: Array) -> Array:
@@ -230,18 +225,13 @@ def parameters(power: int, outputscale: float, lengthscale: float) -> tuple[Any,
     return np.int32(power), np.float64(outputscale), np.float64(-1.0 / lengthscale**2)
 
 
-def slots_for(totals: Array, wanted: int) -> Array:
-    """Room for `wanted` partial sums like `totals`, fewer where they would take more than SLOT_BYTES."""
-    slots: Array = cupy.empty((max(1, min(wanted, SLOT_BYTES // totals.nbytes)), *totals.shape))
-    return slots
+def partial_sums_for(totals: Array, most: int) -> Array:
+    """Room for `most` partial sums like `totals`, fewer where they would take more than PARTIAL_BYTES."""
+    partial_sums: Array = cupy.empty((max(1, min(most, PARTIAL_BYTES // totals.nbytes)), *totals.shape))
+    return partial_sums
 
 
-def add_slots(kernel: Kernel, slots: Array, totals: Array, count: int) -> None:
-    """Add the first `count` slots to `totals`, one after the other."""
-    args = (slots, totals, np.int32(count), np.int64(totals.size))
-    kernel((blocks(totals.size),), (TILE_A,), args)
-
-
-def blocks(n: int) -> int:
-    """Blocks of a grid-stride loop over n items."""
-    return min(-(-n // TILE_A), 2**16)
+def add_partial_sums(kernel: Kernel, partial_sums: Array, totals: Array, count: int) -> None:
+    """Add the first `count` partial sums to `totals`, one after the other."""
+    args = (partial_sums, totals, np.int32(count), np.int64(totals.size))
+    kernel((grid_for(totals.size, TILE_A, FEW),), (TILE_A,), args)

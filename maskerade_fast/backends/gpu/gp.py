@@ -7,26 +7,24 @@ which would lose variances where C is ill-conditioned. A test point's sums are t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import cupy
 import numpy as np
 
 from ..._checks import Array
+from .._results import Predictions
 from ._blocked import padded
 from ._loader import device_of, load
-from ._mixtures import Mixtures, bound_of, mixtures_of, native
+from ._mixtures import Mixtures, kernel_array, mixtures_of
+from ._predictions import GP_BLOCK, chunk_of, subtract_squares, tiles_of
 from .cholesky import cholesky
 from .gram import gram
 
 __all__ = ["predict_gp"]
 
-# As in kernels/gp.cu
-_BLOCK = 256
-_TILE = 32
-_POINTS = 31  # test points that a block solves for
-
+_POINTS = 31  # test points that a block solves for, as in kernels/gp.cu
 _COLUMNS = 128  # test points that must fit beside one matrix, where there are as many
 
 
@@ -35,8 +33,8 @@ class Chunk(NamedTuple):
 
     mixtures: Mixtures
     factors: Array
-    levels: Array
-    """Largest noise and trend plus diagonal shift of each, (B,)."""
+    largest_noise: Array
+    """Largest noise and trend plus jitter of each, (B,)."""
 
 
 def predict_gp(
@@ -59,63 +57,33 @@ def predict_gp(
     """Factor chunks of mixtures, then solve for blocks of test points."""
     with device_of(weights, means, scales, X, y, noise, X_new):
         dtype = np.result_type(*(a.dtype for a in (weights, X, y, X_new)))
+        n_mixtures, n_new = len(offsets) - 1, len(X_new)
         mixtures = mixtures_of(offsets, weights, means, scales, per_axis)
-        X, y, noise, X_new = (native(a) for a in (X, y, noise, X_new))
-        V, V_new = (native(a) if a is not None else None for a in (basis, basis_new))
-
-        def factored(start: int, stop: int) -> tuple[Chunk, Array]:
-            return _factored(mixtures, X, noise, V, start, stop, jitter)
-
-        return predictions(factored, len(offsets) - 1, X, y, X_new, V, V_new, full, max_bytes, dtype)
-
-
-def predictions(
-    factored: Callable[[int, int], tuple[Chunk, Array]],
-    n_mixtures: int,
-    X: Array,
-    y: Array,
-    X_new: Array,
-    basis: Array | None,
-    basis_new: Array | None,
-    full: bool,
-    max_bytes: int | None,
-    dtype: Any,
-) -> tuple[Array, Array, Array | None, Array]:
-    """What `predict_gp` returns, in `dtype`, from arrays as the kernels read them.
-
-    ``factored(start, stop)`` makes the factors of a few mixtures, NaN where there is none, and their info.
-    """
-    n_new = len(X_new)
-    mean: Array = cupy.full((n_mixtures, n_new), np.nan)
-    variance: Array = cupy.full((n_mixtures, n_new), np.nan)
-    covariance: Array | None = cupy.full((n_mixtures, n_new, n_new), np.nan) if full else None
-    info: Array = cupy.zeros(n_mixtures, dtype=np.int32)
-    height, width = _shape_of_chunks(n_mixtures, len(X), n_new, full, max_bytes, trend=basis is not None)
-    for start, stop in _spans(n_mixtures, height):
-        chunk, info[start:stop] = factored(start, stop)
-        for first, last in _spans(n_new, width):
-            results = (mean[start:stop], variance[start:stop])
-            own = covariance[start:stop] if covariance is not None else None
-            _predict(chunk, X, y, X_new, basis, basis_new, first, last, *results, own)
-    info[(info == 0) & cupy.isnan(variance).any(axis=1)] = -1
-    mean, variance = (a.astype(dtype, copy=False) for a in (mean, variance))
-    return mean, variance, covariance.astype(dtype, copy=False) if covariance is not None else None, info
+        X, y, noise, X_new = map(kernel_array, (X, y, noise, X_new))
+        V, V_new = (kernel_array(a) if a is not None else None for a in (basis, basis_new))
+        results = Predictions(cupy, n_mixtures, n_new, full)
+        height, width = _shape_of_chunks(n_mixtures, len(X), n_new, full, max_bytes, trend=V is not None)
+        for start, stop in _spans(n_mixtures, height):
+            chunk, results.info[start:stop] = _factored(mixtures, X, noise, V, start, stop, jitter)
+            own = results.covariance[start:stop] if full else None
+            for first, last in _spans(n_new, width):
+                filled = (results.mean[start:stop], results.variance[start:stop], own)
+                _predict(chunk, X, y, X_new, V, V_new, first, last, *filled)
+        return results.of_type(dtype)
 
 
 def _factored(
     mixtures: Mixtures, X: Array, noise: Array, basis: Array | None, start: int, stop: int, jitter: float
 ) -> tuple[Chunk, Array]:
     """Factors of the mixtures ``start : stop``, and their info."""
-    first, last = int(mixtures.edges[start]), int(mixtures.edges[stop])
-    weights, means, scales = (a[first:last] for a in (mixtures.weights, mixtures.means, mixtures.scales))
-    part = mixtures_of(mixtures.edges[start : stop + 1] - first, weights, means, scales, mixtures.per_axis)
+    part = mixtures_of(*mixtures.part(start, stop), mixtures.per_axis)
     rows = noise[start:stop] if len(noise) > 1 else noise
     matrices = gram(part.edges, part.weights, part.means, part.scales, X, None, rows, per_axis=part.per_axis)
     if basis is not None:
         matrices += _outer(basis, basis)
         rows = rows + (basis * basis).sum(axis=1)
-    factors, info, shift = cholesky(matrices, jitter)
-    return Chunk(part, factors, cupy.ascontiguousarray(rows.max(axis=1) + shift)), info
+    factors, info, added = cholesky(matrices, jitter)
+    return Chunk(part, factors, cupy.ascontiguousarray(rows.max(axis=1) + added)), info
 
 
 def _predict(
@@ -131,7 +99,7 @@ def _predict(
     variance: Array,
     covariance: Array | None,
 ) -> None:
-    """Predictions at the test points ``first : last``, all of them where `covariance` is wanted."""
+    """Predictions at the test points ``first : last``, all of them where there is a `covariance`."""
     part = chunk.mixtures
     size, n_points, n_new = len(part.edges) - 1, len(X), last - first
     batch = (part.edges, part.weights, part.means, part.scales)
@@ -145,19 +113,16 @@ def _predict(
     sizes = tuple(np.int64(n) for n in (n_points, n_new, len(X_new), first))
     components = (part.offsets, part.weights)
     args = (chunk.factors, y, *components, cross, whitened, mean, variance, *sizes)
-    load("gp", "gp_solve_f64")((size * tiles,), (_BLOCK,), args)
+    load("gp", "gp_solve_f64")((size * tiles,), (GP_BLOCK,), args)
     if functions is not None:
         variance[:, first:last] += (functions * functions).sum(axis=1)
     if covariance is not None:
         covariance[...] = gram(*batch, points, None, nothing, per_axis=part.per_axis)
         if functions is not None:
             covariance += _outer(functions, functions)
-        side = -(-n_new // _TILE)
-        squares = size * (side * (side + 1) // 2)
-        args = (cross, covariance, np.int64(n_points), np.int64(n_new))
-        load("gp", "gp_covariance_f64")((squares,), (_BLOCK,), args)
-    args = (chunk.factors, *components, chunk.levels, cross, variance, *sizes)  # last: it overwrites V
-    load("gp", "gp_clip_f64")((size * -(-n_new // _TILE),), (_BLOCK,), args)
+        subtract_squares(cross, covariance)
+    args = (chunk.factors, *components, chunk.largest_noise, cross, variance, *sizes)  # last: it overwrites V
+    load("gp", "gp_clip_f64")((size * tiles_of(n_new),), (GP_BLOCK,), args)
     if covariance is not None:
         diagonal = cupy.arange(n_new)
         covariance[:, diagonal, diagonal] = variance
@@ -174,24 +139,13 @@ def _outer(left: Array, right: Array) -> Array:
 def _shape_of_chunks(
     n_mixtures: int, n_points: int, n_new: int, full: bool, max_bytes: int | None, *, trend: bool
 ) -> tuple[int, int]:
-    """Mixtures and test points of a chunk: as many of both as fit, and rather more points than mixtures."""
-    bound, account = bound_of(max_bytes)
-
     def needed(width: int) -> int:  # a matrix, its factor, two in the making, and columns with their whitened targets
         columns = n_points * (width + -(-width // _POINTS))
         outer = 2 * max(n_points**2, n_points * width, n_new**2 if full else 0) if trend else 0  # a product in work
         return 8 * (4 * padded(n_points) ** 2 + columns + outer + (n_new**2 if full else 0))
 
     least = n_new if full else min(n_new, _COLUMNS)
-    if n_mixtures and needed(least) > bound:
-        raise MemoryError(
-            f"working memory for one matrix of {n_points} points and {least} test points needs {needed(least)} bytes, "
-            f"more than {account}"
-        )
-    if needed(n_new) <= bound:
-        return max(1, min(n_mixtures, bound // needed(n_new))), max(n_new, 1)
-    rest = bound - needed(0)
-    return 1, max(least, rest // ((24 if trend else 8) * n_points) * _POINTS // (_POINTS + 1) - 1)
+    return chunk_of(n_mixtures, n_new, least, needed, max_bytes, f"one matrix of {n_points} points")
 
 
 def _spans(n: int, step: int) -> Iterator[tuple[int, int]]:

@@ -13,11 +13,11 @@ from ._loader import device_of
 from ._mixtures import (
     Mixtures,
     chunks,
-    diagonal_levels,
+    diagonal_stats,
     grid_for,
+    kernel_array,
     least_values,
     mixtures_of,
-    native,
     phase_tables,
     points_by_axis,
 )
@@ -49,7 +49,7 @@ def gram(
             mixtures = mixtures_of(offsets, weights, means, scales, per_axis)
             x = points_by_axis(X)
             if Y is None:
-                _symmetric(mixtures, x, native(noise), out)
+                _symmetric(mixtures, x, kernel_array(noise), out)
             else:
                 _rectangular(mixtures, x, points_by_axis(Y), out)
         return out.astype(dtype, copy=False)
@@ -64,12 +64,8 @@ def _rectangular(mixtures: Mixtures, x: Array, y: Array, out: Array) -> None:
     for start, stop in chunks(mixtures.edges, 0, 16 * mixtures.n_phases * (n_rows + n_columns), TABLE_BYTES):
         tables = [phase_tables(mixtures, points, origin, start, stop) for points in (x, y)]
         sizes = (np.int64(start), np.int64(stop - start), np.int32(n_rows), np.int32(n_columns), np.int32(len(x)))
-        batch = (mixtures.weights, mixtures.scales, mixtures.offsets)
-        kernel(
-            (grid_for((stop - start) * tiles, WARPS),),
-            (32 * WARPS,),
-            (*batch, x, tables[0], y, tables[1], out[start:stop], *sizes),
-        )
+        args = (*mixtures.components, x, tables[0], y, tables[1], out[start:stop], *sizes)
+        kernel((grid_for((stop - start) * tiles, WARPS),), (32 * WARPS,), args)
 
 
 def _symmetric(mixtures: Mixtures, x: Array, noise: Array, out: Array) -> None:
@@ -78,14 +74,10 @@ def _symmetric(mixtures: Mixtures, x: Array, noise: Array, out: Array) -> None:
     squares = -(-n_points // COLUMNS)
     tiles = squares * (squares + 1)  # two in each square on and below the diagonal
     origin = least_values(x)
-    levels = diagonal_levels(mixtures, noise)
+    stats = diagonal_stats(mixtures, noise)
     kernel = mixtures.kernel("gram", "gram_symmetric_f64")
     for start, stop in chunks(mixtures.edges, 0, 16 * mixtures.n_phases * n_points, TABLE_BYTES):
         tables = phase_tables(mixtures, x, origin, start, stop)
-        batch = (mixtures.weights, mixtures.scales, mixtures.offsets, x, tables, levels, noise)
         sizes = (np.int64(start), np.int64(stop - start), np.int64(len(noise)), np.int32(noise.shape[1]))
-        kernel(
-            (grid_for((stop - start) * tiles, WARPS),),
-            (32 * WARPS,),
-            (*batch, out[start:stop], *sizes, np.int32(n_points), np.int32(n_dims)),
-        )
+        args = (x, tables, stats, noise, out[start:stop], *sizes, np.int32(n_points), np.int32(n_dims))
+        kernel((grid_for((stop - start) * tiles, WARPS),), (32 * WARPS,), (*mixtures.components, *args))

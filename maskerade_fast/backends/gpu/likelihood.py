@@ -17,15 +17,16 @@ import numpy as np
 
 from ..._checks import Array
 from .. import to_host
+from .._results import Likelihoods
 from . import _blocked
 from ._loader import device_limits, device_of
 from ._mixtures import (
     BLOCK,
     Mixtures,
-    diagonal_levels,
+    diagonal_stats,
+    kernel_array,
     least_values,
     mixtures_of,
-    native,
     phase_tables,
     planned_chunks,
     points_by_axis,
@@ -72,7 +73,7 @@ class Problem(NamedTuple):
     n_points: int
     y: Array
     noise: Array
-    levels: Array
+    diagonal_stats: Array
     jitter: float
     grad: bool
 
@@ -84,21 +85,12 @@ class Problem(NamedTuple):
     def inputs(self, start: int, stop: int) -> tuple[Array, ...]:
         m = self.mixtures
         tables = phase_tables(m, self.points, least_values(self.points), start, stop)
-        return (m.weights, m.scales, m.offsets, self.points, tables, self.y, self.levels, self.noise)
+        return (*m.components, self.points, tables, self.y, self.diagonal_stats, self.noise)
 
     def sizes(self, start: int) -> tuple[Any, ...]:
         rows, columns = self.noise.shape
         sizes = (columns, self.n_points, len(self.points))
         return (np.int64(start), np.int64(rows), *map(np.int32, sizes))
-
-
-class Results(NamedTuple):
-    """Arrays of the whole batch, written by the kernels."""
-
-    value: Array
-    info: Array
-    shift: Array
-    gradients: list[Array]
 
 
 def log_likelihood(
@@ -123,29 +115,22 @@ def log_likelihood(
         dtype = np.result_type(weights.dtype, X.dtype, y.dtype)
         noise_columns = noise.shape[1]
         plain = mixtures_of(offsets, weights, means, scales, per_axis)
-        mixtures, noise = with_basis(plain, native(noise), basis)
-        parts = (mixtures.weights, mixtures.means, mixtures.scales)
-        shapes = [*(part.shape for part in parts), (n_mixtures, noise.shape[1])]
-        results = Results(
-            cupy.empty(n_mixtures),
-            cupy.zeros(n_mixtures, dtype=np.int32),
-            cupy.zeros(n_mixtures),
-            [cupy.zeros(shape if grad else (1,)) for shape in shapes],
-        )
+        mixtures, noise = with_basis(plain, kernel_array(noise), basis)
+        results = Likelihoods(cupy, n_mixtures, mixtures.weights, mixtures.means, noise.shape[1], grad)
         if n_mixtures:
-            levels = diagonal_levels(plain, noise)
+            stats = diagonal_stats(plain, noise)
             points = points_by_axis(X)
             if n_points % TILE:
                 points = cupy.pad(points, ((0, 0), (0, -n_points % TILE)), mode="edge")
-            problem = Problem(mixtures, points, n_points, native(y), noise, levels, float(jitter), grad)
+            problem = Problem(mixtures, points, n_points, kernel_array(y), noise, stats, float(jitter), grad)
             each, run = way_of(n_points, limits, grad)
             per_component = 16 * mixtures.n_phases * points.shape[1]
             what = f"working memory for one matrix of {n_points} points"
             for start, stop in planned_chunks(mixtures.edges, each, per_component, max_bytes, what):
                 run(problem, limits, start, stop, results)
-        gradients = without_basis(mixtures, results.gradients, noise_columns) if grad else []
-        cast = [a.astype(dtype, copy=False) for a in (results.value, results.shift, *gradients)]
-        return cast[0], results.info, cast[1], cast[2:] if grad else None
+        if grad:
+            results.gradients = without_basis(mixtures, results.gradients, noise_columns)
+        return results.of_type(dtype)
 
 
 def axes_at_once(n_dims: int) -> int:
@@ -204,37 +189,35 @@ def small_block(n_points: int, grad: bool, threads: int) -> int:
     return max(128, threads // (4 if matrices >= 4 else 2 if matrices >= 2 else 1))
 
 
-def run_small(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
+def run_small(problem: Problem, limits: Regimes, start: int, stop: int, results: Likelihoods) -> None:
     """Mixtures ``start : stop``, each in the shared memory of one block."""
-    outputs = (results.value, results.info, results.shift, *results.gradients)
     defines = problem.defines
     block = small_block(problem.n_points, problem.grad, threads_of(defines))
     problem.mixtures.kernel("likelihood", "likelihood_shared_f64", MF_BLOCK=block, **defines)(
         (stop - start,),
         (block,),
-        (*problem.inputs(start, stop), *outputs, np.float64(problem.jitter), *problem.sizes(start)),
+        (*problem.inputs(start, stop), *results.arrays, np.float64(problem.jitter), *problem.sizes(start)),
         shared_mem=small_bytes(problem.n_points, problem.grad),
     )
 
 
-def run_panels(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
+def run_panels(problem: Problem, limits: Regimes, start: int, stop: int, results: Likelihoods) -> None:
     """Mixtures ``start : stop``, each by one block with a panel in shared memory."""
     n_lower = lower_tiles(problem.n_points)
     tiles = min(limits.tiles, n_lower)
     factors = cupy.empty((stop - start, n_lower, TILE, TILE))
-    outputs = (results.value, results.info, results.shift, *results.gradients)
     sizes = (*problem.sizes(start), np.int32(tiles))
     defines = problem.defines
     block = threads_of(defines)
     problem.mixtures.kernel("likelihood", "likelihood_panel_f64", MF_BLOCK=block, **defines)(
         (stop - start,),
         (block,),
-        (*problem.inputs(start, stop), factors, *outputs, np.float64(problem.jitter), *sizes),
+        (*problem.inputs(start, stop), factors, *results.arrays, np.float64(problem.jitter), *sizes),
         shared_mem=fused_bytes(problem.n_points, tiles, problem.grad),
     )
 
 
-def run_blocked(problem: Problem, limits: Regimes, start: int, stop: int, results: Results) -> None:
+def run_blocked(problem: Problem, limits: Regimes, start: int, stop: int, results: Likelihoods) -> None:
     """Mixtures ``start : stop`` together; those that fail are tried again one by one."""
     waiting = [(start, stop)]
     for attempt in range(_blocked.RETRIES + 1 if problem.jitter else 1):
@@ -245,7 +228,7 @@ def run_blocked(problem: Problem, limits: Regimes, start: int, stop: int, result
             failed += [(b, b + 1) for b in (first + np.flatnonzero(codes)).tolist()]
         waiting = failed
     for first, last in waiting:
-        results.shift[first:last] = 0.0
+        results.jitter[first:last] = 0.0
         edges = problem.mixtures.edges
         for out in results.gradients[:3] if problem.grad else []:
             out[edges[first] : edges[last]] = cupy.nan
@@ -254,26 +237,24 @@ def run_blocked(problem: Problem, limits: Regimes, start: int, stop: int, result
 
 
 def _blocked_attempt(
-    problem: Problem, inputs: tuple[Array, ...], width: int, start: int, stop: int, attempt: int, results: Results
+    problem: Problem, inputs: tuple[Array, ...], width: int, start: int, stop: int, attempt: int, results: Likelihoods
 ) -> Any:
     """Values, codes and gradients of the mixtures that have a factor; returns the codes on the host."""
     n_points, count = problem.n_points, stop - start
-    levels = problem.levels[start:stop]
-    shift = _blocked.shifts_of(attempt, problem.jitter, levels[:, 1])
+    stats = problem.diagonal_stats[start:stop]
+    added = _blocked.jitters_of(attempt, problem.jitter, stats[:, 1])
     n = _blocked.padded(n_points)
     matrices: Array = cupy.empty((count, n + 1, n))
     side = -(-n // SQUARE)
     problem.mixtures.kernel("likelihood", "covariance_f64", **problem.defines)(
-        (count * (side * (side + 1) // 2),),
-        (BLOCK,),
-        (*inputs, shift, matrices, *problem.sizes(start), np.int32(n)),
+        (count * (side * (side + 1) // 2),), (BLOCK,), (*inputs, added, matrices, *problem.sizes(start), np.int32(n))
     )
-    bounds = n_points * _blocked.EPS * (levels[:, 2] + shift)
+    bounds = n_points * _blocked.EPS * (stats[:, 2] + added)
     factors = _blocked.factor(matrices, bounds, width)
     value = -_blocked.half_values(factors, n_points) - 0.5 * n_points * math.log(2.0 * math.pi)
     results.value[start:stop] = cupy.where(factors.info == 0, value, -cupy.inf)
     results.info[start:stop] = factors.info
-    results.shift[start:stop] = shift
+    results.jitter[start:stop] = added
     codes = to_host(factors.info)
     good = np.flatnonzero(codes == 0).tolist() if problem.grad else []
     if good:
@@ -291,7 +272,7 @@ def _blocked_attempt(
 
 
 def _gradient(
-    problem: Problem, tables: Array, alpha: Array, inverse: Array, trace: Array, mixture: int, results: Results
+    problem: Problem, tables: Array, alpha: Array, inverse: Array, trace: Array, mixture: int, results: Likelihoods
 ) -> None:
     """Gradient of one mixture from alpha (n,) and the lower triangle of C^-1 (n, n): a pass over the pairs.
 
@@ -303,17 +284,16 @@ def _gradient(
     n_components = int(m.edges[mixture + 1] - m.edges[mixture])
     axes = problem.defines["MF_AXES"]
     sums: Array = cupy.empty((n_slices, n_components, -(-n_dims // axes), 1 + 2 * axes))
-    batch = (m.weights, m.scales, m.offsets)
     m.kernel("likelihood", "gradient_slices_f64", **problem.defines)(
         (n_slices,),
         (BLOCK,),
         (
-            *(*batch, problem.points, tables, alpha, inverse, sums, np.int64(mixture)),
+            *(*m.components, problem.points, tables, alpha, inverse, sums, np.int64(mixture)),
             *(np.int32(k) for k in (n_points, n_dims, len(inverse))),
         ),
     )
     m.kernel("likelihood", "gradient_total_f64", **problem.defines)(
         (n_components,),
         (32,),
-        (*batch, sums, trace, *results.gradients[:3], np.int64(mixture), np.int32(n_slices), np.int32(n_dims)),
+        (*m.components, sums, trace, *results.gradients[:3], np.int64(mixture), np.int32(n_slices), np.int32(n_dims)),
     )

@@ -16,14 +16,15 @@ import numpy as np
 
 from ..._checks import Array
 from ._loader import device_limits, device_of, load
+from ._mixtures import FEW, grid_for, kernel_array
 
 __all__ = ["joint_pair_moments", "pair_cdf", "pair_draws", "pair_log_density", "pair_moments", "pair_quantiles"]
 
 # As in kernels/prediction.cu
 _BLOCK = 256
 _WARPS = _BLOCK // 32
-_SLICE = 8192  # pairs of a block where only moments are asked for
-_LEVELS = 4  # values or levels that a block takes at a time
+_SLICE = 8192  # pairs of a block that sums moments
+_GROUP = 4  # rows of values, or of levels, that a block takes at a time
 _DENSITY_POINTS = 4
 _STATIC_SHARED = 1024  # bytes that joint_pairs_f64 has beside its dynamic shared memory, and to spare
 
@@ -67,7 +68,7 @@ def pair_moments(pair_weights: Array, means: Array, variances: Array) -> tuple[A
 def pair_cdf(pair_weights: Array, means: Array, variances: Array, y: Array) -> Array:
     """Recompute each point's pairs where they are summed."""
     with device_of(pair_weights, means, variances, y):
-        mixture, y = _prepared(pair_weights, means, variances), _owned(y)
+        mixture, y = _prepared(pair_weights, means, variances), kernel_array(y)
         out: Array = cupy.empty_like(y)
         kernel = load("prediction", "pair_cdf_f64")
         for chunk in _chunks(mixture) if len(y) else ():
@@ -79,7 +80,7 @@ def pair_cdf(pair_weights: Array, means: Array, variances: Array, y: Array) -> A
 def pair_quantiles(pair_weights: Array, means: Array, variances: Array, levels: Array) -> Array:
     """Search less a centre per point, which is added at the end."""
     with device_of(pair_weights, means, variances, levels):
-        mixture, levels = _prepared(pair_weights, means, variances), _owned(levels)
+        mixture, levels = _prepared(pair_weights, means, variances), kernel_array(levels)
         out: Array = cupy.empty_like(levels)
         for chunk in _chunks(mixture) if len(levels) else ():
             _moments(mixture, chunk)
@@ -91,7 +92,7 @@ def pair_quantiles(pair_weights: Array, means: Array, variances: Array, levels: 
 def pair_draws(pair_weights: Array, means: Array, variances: Array, levels: Array) -> Array:
     """Tabulate the CDFs of all points together, a round of launches for each halving of intervals."""
     with device_of(pair_weights, means, variances, levels):
-        mixture, levels = _prepared(pair_weights, means, variances), _owned(levels)
+        mixture, levels = _prepared(pair_weights, means, variances), kernel_array(levels)
         out: Array = cupy.empty_like(levels)
         if levels.size == 0:
             return out
@@ -104,7 +105,7 @@ def pair_draws(pair_weights: Array, means: Array, variances: Array, levels: Arra
             edges, left, right = _tabulated(mixture, chunk, limits)
             n_draws = len(levels) * chunk.size
             sizes = (left.shape[1], levels.shape[1], chunk.first, chunk.size, len(levels))
-            kernel((_blocks(n_draws),), (_BLOCK,), (edges, left, right, levels, out, *map(_i64, sizes)))
+            kernel((grid_for(n_draws, _BLOCK, FEW),), (_BLOCK,), (edges, left, right, levels, out, *map(_i64, sizes)))
         out += mixture.centre
         return out
 
@@ -112,7 +113,7 @@ def pair_draws(pair_weights: Array, means: Array, variances: Array, levels: Arra
 def pair_log_density(factor: Array, means: Array, variances: Array, y: Array) -> Array:
     """Scale directions and amplitudes apart, then sum by blocks of points."""
     with device_of(factor, means, variances, y):
-        factor, means, variances, y = _owned(factor), _owned(means), _owned(variances), _owned(y)
+        factor, means, variances, y = map(kernel_array, (factor, means, variances, y))
         h, rank = factor.shape
         norms = cupy.sqrt(cupy.sum(factor * factor, axis=1))
         weighty = norms > 0.0  # an observation without weight must not set the scale
@@ -137,7 +138,7 @@ def joint_pair_moments(
 ) -> tuple[float, Array, Array, int]:
     """Factor pairs in shared memory where n allows, else by the library in batches of bounded memory."""
     with device_of(pair_weights, means, covariances, y):
-        pair_weights, means, covariances, y = (_owned(a) for a in (pair_weights, means, covariances, y))
+        pair_weights, means, covariances, y = map(kernel_array, (pair_weights, means, covariances, y))
         h, n = means.shape
         log_dets, log_densities = cupy.empty(h), cupy.empty(h)
         in_shared = _joint_bytes(n) + _STATIC_SHARED <= device_limits().shared_bytes
@@ -160,11 +161,11 @@ def joint_pair_moments(
 
 
 def _prepared(pair_weights: Array, means: Array, variances: Array) -> _Mixture:
-    pair_weights, means, variances = _owned(pair_weights), _owned(means), _owned(variances)
+    pair_weights, means, variances = map(kernel_array, (pair_weights, means, variances))
     h, n_points = means.shape
     n_pairs = h * (h + 1) // 2
     packed = cupy.empty(n_pairs)
-    load("prediction", "pair_pack_f64")((_blocks(n_pairs),), (_BLOCK,), (pair_weights, packed, _i64(h)))
+    load("prediction", "pair_pack_f64")((grid_for(n_pairs, _BLOCK, FEW),), (_BLOCK,), (pair_weights, packed, _i64(h)))
     anchor = cupy.asarray(cupy.argmax(cupy.diagonal(pair_weights)), dtype=np.int64).reshape(1)
     return _Mixture(packed, pair_weights, anchor, means, variances, *(cupy.empty(n_points) for _ in range(4)))
 
@@ -218,7 +219,7 @@ def _tabulated(mixture: _Mixture, chunk: _Chunk, limits: Array) -> tuple[Array, 
         a, b, own = cupy.ascontiguousarray(left[:, pending]), cupy.ascontiguousarray(right[:, pending]), owners[pending]
         middle = _nodes(mixture, chunk, own, 0.5 * (a[0] + b[0]))
         errors = cupy.empty(len(pending))
-        errors_of((_blocks(len(pending)),), (_BLOCK,), (a, middle, b, errors, _i64(len(pending))))
+        errors_of((grid_for(len(pending), _BLOCK, FEW),), (_BLOCK,), (a, middle, b, errors, _i64(len(pending))))
         again = (errors > _CUBIC_ERROR) & (b[0] - a[0] > narrow[own])
         halves = cupy.ones(len(owners), dtype=np.int64)
         halves[pending] = 2
@@ -272,7 +273,7 @@ def _singles_by_library(means: Array, covariances: Array, y: Array, log_dets: Ar
     for first, count in _spans(h, 24 * (n + 1) ** 2):
         bordered = cupy.empty((count, n + 1, n + 1))
         sizes = (_i64(n), _i64(first), _i64(count))
-        border((_blocks(bordered.size),), (_BLOCK,), (means, covariances, y, bordered, *sizes))
+        border((grid_for(bordered.size, _BLOCK, FEW),), (_BLOCK,), (means, covariances, y, bordered, *sizes))
         factors = _factors(bordered)
         finish((count,), (_BLOCK,), (factors, log_dets, log_densities, np.int32(n), _i64(first)))
 
@@ -284,7 +285,8 @@ def _pairs_by_library(
     bordered: Array = cupy.empty((count, n + 1, n + 1))
     out: Array = cupy.empty((count, n + 1))
     border, finish = (load("joint", f"joint_{name}_pairs_f64") for name in ("border", "finish"))
-    border((_blocks(bordered.size),), (_BLOCK,), (means, covariances, bordered, _i64(n), _i64(first), _i64(count)))
+    sizes = (_i64(n), _i64(first), _i64(count))
+    border((grid_for(bordered.size, _BLOCK, FEW),), (_BLOCK,), (means, covariances, bordered, *sizes))
     args = (_factors(bordered), pair_weights, means, covariances, log_dets, out, _i64(h), np.int32(n), _i64(first))
     finish((count,), (_BLOCK,), args, shared_mem=16 * n)
     return out
@@ -307,12 +309,6 @@ def _row_of(pair: int) -> int:
     return (math.isqrt(8 * pair + 1) + 1) // 2
 
 
-def _owned(array: Array) -> Array:
-    """The one array type the kernels are written for: float64, C order."""
-    owned: Array = cupy.ascontiguousarray(array, dtype=np.float64)
-    return owned
-
-
 def _spans(n: int, bytes_each: int) -> Iterator[tuple[int, int]]:
     """(first, count) of chunks of `n` things within the working memory."""
     step = max(1, min(n, _CHUNK_BYTES // bytes_each))
@@ -325,12 +321,7 @@ def _slices(h: int) -> int:
 
 
 def _groups(rows: Array) -> int:
-    return -(-len(rows) // _LEVELS)
-
-
-def _blocks(n: int) -> int:
-    """Blocks for a grid-stride loop over `n` things, few enough for a grid."""
-    return min(-(-n // _BLOCK), 2**16)
+    return -(-len(rows) // _GROUP)
 
 
 def _sizes(mixture: _Mixture) -> tuple[Any, Any]:

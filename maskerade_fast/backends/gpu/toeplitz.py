@@ -14,26 +14,23 @@ import numpy as np
 
 from ..._checks import Array
 from .. import to_host
-from .._lags import lags_of
+from .._exact import lags_of
+from .._results import Likelihoods, Predictions
 from ._loader import device_of, load
 from ._mixtures import (
     BLOCK,
     Mixtures,
-    bound_of,
-    diagonal_levels,
+    diagonal_stats,
     grid_for,
+    kernel_array,
     mixtures_of,
-    native,
     phase_tables,
     planned_chunks,
 )
+from ._predictions import chunk_of, subtract_squares
 from .gram import gram
 
 __all__ = ["toeplitz_log_likelihood", "toeplitz_predict_gp"]
-
-# As in kernels/gp.cu
-_TILE = 32
-_GP_BLOCK = 256
 
 _SIDES = 3  # right-hand sides of a block of threads where there are several: four would spill registers
 _ROWS = 16  # of N numbers that a test point may need: covariances, whitened ones, shares of scratch, solutions
@@ -57,9 +54,7 @@ def toeplitz_log_likelihood(
     with device_of(weights, means, scales, X, y, noise):
         n_mixtures, n_points = len(offsets) - 1, len(X)
         dtype = np.result_type(weights.dtype, X.dtype, y.dtype)
-        results = _Results(n_mixtures)
-        gradients: list[Array] = [cupy.zeros(a.shape if grad else (1,)) for a in (weights, means, scales)]
-        gradients.append(cupy.zeros((n_mixtures, 1)))
+        results = _Results(n_mixtures, weights, means, grad)
         if n_mixtures:
             mixtures = mixtures_of(offsets, weights, means, scales, False)
             problem = _problem(mixtures, X, y, noise, basis, jitter)
@@ -71,18 +66,15 @@ def toeplitz_log_likelihood(
                 if white is not None:
                     _trend(problem, white, solved, start, stop, results)
                 if solved is not None:
-                    _gradients(problem, tables, solved, start, stop, results, gradients)
-        cast = [a.astype(dtype, copy=False) for a in (results.value, results.shift, *gradients)]
-        return cast[0], results.info, cast[1], cast[2:] if grad else None
+                    _gradients(problem, tables, solved, start, results)
+        return results.of_type(dtype)
 
 
-class _Results:
+class _Results(Likelihoods):
     """What the kernel says of each mixture."""
 
-    def __init__(self, n_mixtures: int) -> None:
-        self.value: Array = cupy.empty(n_mixtures)
-        self.info: Array = cupy.zeros(n_mixtures, dtype=np.int32)
-        self.shift: Array = cupy.zeros(n_mixtures)
+    def __init__(self, n_mixtures: int, weights: Array, means: Array, grad: bool) -> None:
+        super().__init__(cupy, n_mixtures, weights, means, 1, grad)
         self.pivots: Array = cupy.empty(n_mixtures)
 
 
@@ -92,7 +84,7 @@ class _Problem(NamedTuple):
     mixtures: Mixtures
     lags: Array
     """As `lags_of`, (2, N)."""
-    levels: Array
+    diagonal_stats: Array
     """k(0), the mean diagonal with the trend, and the largest without, (B, 3)."""
     targets: Array
     """Targets less a first guess of the trend, and its functions: (1 + q, N)."""
@@ -113,14 +105,14 @@ class _Solved(NamedTuple):
 
 
 def _problem(mixtures: Mixtures, X: Array, y: Array, noise: Array, basis: Array | None, jitter: float) -> _Problem:
-    levels = diagonal_levels(mixtures, native(noise))
-    lags = native(lags_of(to_host(X[:: max(len(X) - 1, 1), 0]), len(X)))
-    y, q = native(y), 0 if basis is None else int(basis.shape[1])
+    stats = diagonal_stats(mixtures, kernel_array(noise))
+    lags = kernel_array(lags_of(to_host(X[:: max(len(X) - 1, 1), 0]), len(X)))
+    y, q = kernel_array(y), 0 if basis is None else int(basis.shape[1])
     start_at: Array = cupy.zeros(q)
     if basis is None or not q:
-        return _Problem(mixtures, lags, levels, y[None], start_at, jitter)
-    functions = native(native(basis).T)
-    levels[:, 1] += (functions * functions).sum(axis=0).mean()
+        return _Problem(mixtures, lags, stats, y[None], start_at, jitter)
+    functions = kernel_array(kernel_array(basis).T)
+    stats[:, 1] += (functions * functions).sum(axis=0).mean()
     targets: Array = cupy.concatenate([y[None], functions])
     # A first guess, by least squares without regard to C: else likelihoods would be small differences where the trend
     # is most of the targets
@@ -132,7 +124,7 @@ def _problem(mixtures: Mixtures, X: Array, y: Array, noise: Array, basis: Array 
     start_at = below[0, 0].copy()
     for k in range(q):
         targets[0] += start_at[k] * functions[k]
-    return _Problem(mixtures, lags, levels, targets, start_at, jitter)
+    return _Problem(mixtures, lags, stats, targets, start_at, jitter)
 
 
 def _vectors(sides: int, each: int, whole: bool) -> int:
@@ -170,11 +162,11 @@ def _schur(
     scratch: Array = cupy.empty((count, _vectors(sides, each, whole), n))
     nothing: Array = cupy.empty(1)
     solved = _Solved(cupy.empty((count, n)), cupy.empty((count, sides, n))) if whole else _Solved(nothing, nothing)
-    outputs = (results.value, results.info, results.shift, results.pivots)
+    outputs = (results.value, results.info, results.jitter, results.pivots)
     within = (1, sides) if by_point else (n, 1)  # from one side to the next, from one entry to the next
     steps = (sides * n if len(targets) > 1 else 0, *within, sides * n, *within)
     sizes = (np.float64(problem.jitter), *(np.int64(value) for value in (start, sides, *steps)), np.int32(n))
-    arrays = (mixtures.weights, mixtures.scales, mixtures.offsets, problem.lags, tables, targets, problem.levels)
+    arrays = (*mixtures.components, problem.lags, tables, targets, problem.diagonal_stats)
     kernel = load("schur", "toeplitz_schur_f64", MF_WHOLE=int(whole), MF_SIDES=each)
     kept = nothing if white is None else white
     kernel((count * -(-sides // each),), (BLOCK,), (*arrays, scratch, *outputs, kept, *solved, *sizes))
@@ -193,22 +185,14 @@ def _trend(problem: _Problem, white: Array, solved: _Solved | None, start: int, 
     return below
 
 
-def _gradients(
-    problem: _Problem,
-    tables: Array,
-    solved: _Solved,
-    start: int,
-    stop: int,
-    results: _Results,
-    gradients: list[Array],
-) -> None:
+def _gradients(problem: _Problem, tables: Array, solved: _Solved, start: int, results: _Results) -> None:
+    """Gradients of the mixtures from `start` on."""
     mixtures, (count, n) = problem.mixtures, solved.predictors.shape
     sums: Array = cupy.empty((count, n))
     args: tuple[Any, ...] = (*solved, results.info, results.pivots, sums)
     sizes: tuple[Any, ...] = (np.int64(start), np.int32(problem.rows), np.int32(n))
     load("toeplitz", "toeplitz_sums_f64")((count * -(-n // BLOCK),), (BLOCK,), (*args, *sizes))
-    batch = (mixtures.weights, mixtures.scales, mixtures.offsets)
-    args, sizes = (*batch, problem.lags, tables, sums, *gradients), (np.int64(start), np.int32(n))
+    args, sizes = (*mixtures.components, problem.lags, tables, sums, *results.gradients), (np.int64(start), np.int32(n))
     load("toeplitz", "toeplitz_gradient_f64")((count,), (BLOCK,), (*args, *sizes))
 
 
@@ -232,17 +216,14 @@ def toeplitz_predict_gp(
     with device_of(weights, means, scales, X, y, noise, X_new):
         n_mixtures, n_points, n_new = len(offsets) - 1, len(X), len(X_new)
         dtype = np.result_type(*(a.dtype for a in (weights, X, y, X_new)))
-        mean: Array = cupy.full((n_mixtures, n_new), np.nan)
-        variance: Array = cupy.full((n_mixtures, n_new), np.nan)
-        covariance: Array | None = cupy.full((n_mixtures, n_new, n_new), np.nan) if full else None
-        results = _Results(n_mixtures)
+        predictions = Predictions(cupy, n_mixtures, n_new, full)
+        results = _Results(n_mixtures, weights, means, False)
         if n_mixtures:
             mixtures = mixtures_of(offsets, weights, means, scales, False)
             problem = _problem(mixtures, X, y, noise, basis, jitter)
-            X_new = native(native(X_new) - native(X)[:1])  # from the first point on, as the lags are
-            V_new = (
-                native(native(basis_new).T) if basis_new is not None and problem.rows > 1 else cupy.zeros((1, n_new))
-            )
+            X_new = kernel_array(kernel_array(X_new) - kernel_array(X)[:1])  # from the first point on, as the lags are
+            no_trend = basis_new is None or problem.rows == 1
+            V_new = cupy.zeros((1, n_new)) if no_trend else kernel_array(kernel_array(basis_new).T)
             height, width = _shape_of_chunks(mixtures, n_points, n_new, problem.rows, full, max_bytes)
             for start in range(0, n_mixtures, height):
                 stop = min(start + height, n_mixtures)
@@ -251,22 +232,16 @@ def toeplitz_predict_gp(
                 below = _trend(problem, white, None, start, stop, results) if problem.rows > 1 else cupy.zeros(1)
                 for first in range(0, n_new, width):
                     points = slice(first, min(first + width, n_new))
-                    own = covariance[start:stop] if covariance is not None else None
-                    _predict(
-                        problem, X_new[points], native(V_new[:, points]), white, below, start, stop, results,
-                        mean[start:stop, points], variance[start:stop, points], own,
-                    )  # fmt: skip
-        info = results.info
-        info[(info == 0) & cupy.isnan(variance).any(axis=1)] = -1
-        mean, variance = (a.astype(dtype, copy=False) for a in (mean, variance))
-        return mean, variance, covariance.astype(dtype, copy=False) if covariance is not None else None, info
+                    part = (problem, X_new[points], kernel_array(V_new[:, points]), white, below, start, stop, results)
+                    own = predictions.covariance[start:stop] if full else None
+                    _predict(*part, predictions.mean[start:stop, points], predictions.variance[start:stop, points], own)
+        predictions.info = results.info
+        return predictions.of_type(dtype)
 
 
 def _shape_of_chunks(
     mixtures: Mixtures, n_points: int, n_new: int, rows: int, full: bool, max_bytes: int | None
 ) -> tuple[int, int]:
-    """Mixtures and test points of a chunk: as many of both as fit, and rather more points than mixtures."""
-    bound, account = bound_of(max_bytes)
     largest = int(np.diff(mixtures.edges).max())
 
     def needed(width: int) -> int:  # tables of a mixture and of the points, the sides of the data, those of the points
@@ -276,14 +251,8 @@ def _shape_of_chunks(
         return 8 * (tables + n_points * sides + matrices)
 
     least = n_new if full else min(n_new, _SIDES)
-    if needed(least) > bound:
-        raise MemoryError(
-            f"working memory for one Toeplitz matrix of {n_points} points and {least} test points needs "
-            f"{needed(least)} bytes, more than {account}"
-        )
-    if needed(n_new) <= bound:
-        return max(1, min(len(mixtures.edges) - 1, bound // needed(n_new))), max(n_new, 1)
-    return 1, max(least, (bound - needed(0)) // (needed(1) - needed(0)))
+    what = f"one Toeplitz matrix of {n_points} points"
+    return chunk_of(len(mixtures.edges) - 1, n_new, least, needed, max_bytes, what)
 
 
 def _predict(
@@ -299,33 +268,42 @@ def _predict(
     variance: Array,
     covariance: Array | None,
 ) -> None:
-    """Predictions of mixtures ``start : stop`` at some test points, all of them where `covariance` is wanted."""
+    """Predictions of mixtures ``start : stop`` at some test points, all of them where there is a `covariance`."""
     count, n_functions, n_new, n = stop - start, problem.rows - 1, len(X_new), problem.lags.shape[1]
-    part = _part(problem.mixtures, start, stop)
+    part = problem.mixtures.part(start, stop)
     nothing: Array = cupy.zeros((1, 1))
     # by the lags, not by X: what X is off the grid would not be in the covariance of the data
-    cross = gram(*part, native(problem.lags[:1].T), X_new, nothing, per_axis=False)
+    cross = gram(*part, kernel_array(problem.lags[:1].T), X_new, nothing, per_axis=False)
     solved: Array = cupy.empty((count, n, n_new))
-    again = _Results(len(results.info))  # the same as those of the data: info and shift depend on the matrix alone
+    # Info and jitter are as those of the data: they depend on the matrix alone
+    again = _Results(len(results.info), problem.mixtures.weights, problem.mixtures.means, False)
     _schur(problem, cross, solved, False, start, stop, again, by_point=True)
     means: Array = cupy.empty((count, n_new))
     variances: Array = cupy.empty((count, n_new))
     left: Array = cupy.empty((count, max(n_functions, 1), n_new))
     sizes = (np.int64(start), np.int64(count), np.int64(n_new), np.int32(n), np.int32(n_functions))
     shape = ((grid_for(count * n_new, BLOCK),), (BLOCK,))
-    arrays: tuple[Any, ...] = (solved, white, below, basis_new, problem.levels, results.info, means, variances, left)
+    arrays: tuple[Any, ...] = (
+        solved,
+        white,
+        below,
+        basis_new,
+        problem.diagonal_stats,
+        results.info,
+        means,
+        variances,
+        left,
+    )
     load("toeplitz", "toeplitz_predict_f64")(*shape, (*arrays, *sizes))
     totals = _totals(problem, cross, variances, start, again)
-    arrays = (totals, left, problem.levels, results.shift, variances)
+    arrays = (totals, left, problem.diagonal_stats, results.jitter, variances)
     load("toeplitz", "toeplitz_clip_f64")(*shape, (*arrays, *sizes))
     mean[...], variance[...] = means, variances
     if covariance is not None:
         covariance[...] = gram(*part, X_new, None, nothing, per_axis=False)
         for k in range(n_functions):
             covariance += left[:, k, :, None] * left[:, k, None, :]
-        side = -(-n_new // _TILE)
-        blocks = count * (side * (side + 1) // 2)
-        load("gp", "gp_covariance_f64")((blocks,), (_GP_BLOCK,), (solved, covariance, np.int64(n), np.int64(n_new)))
+        subtract_squares(solved, covariance)
         diagonal = cupy.arange(n_new)
         covariance[:, diagonal, diagonal] = variances
         for b in np.flatnonzero(to_host(results.info[start:stop])).tolist():
@@ -339,19 +317,12 @@ def _totals(problem: _Problem, cross: Array, variances: Array, start: int, resul
     below_zero = to_host(variances) < 0.0
     for b in np.flatnonzero(below_zero.any(axis=1)).tolist():
         columns = cupy.asarray(np.flatnonzero(below_zero[b]))
-        sides = native(cross[b].T[columns])[None]
+        sides = kernel_array(cross[b].T[columns])[None]
         _, solved = _schur(problem, sides, cupy.empty(sides.shape), True, start + b, start + b + 1, results)
         assert solved is not None
-        found: Array = cupy.empty(len(columns))
+        sums: Array = cupy.empty(len(columns))
         sizes = (np.int64(len(columns)), np.int32(n))
         kernel = load("toeplitz", "toeplitz_totals_f64")
-        kernel((grid_for(len(columns), BLOCK // 32),), (BLOCK,), (solved.solutions, found, *sizes))
-        totals[b, columns] = found
+        kernel((grid_for(len(columns), BLOCK // 32),), (BLOCK,), (solved.solutions, sums, *sizes))
+        totals[b, columns] = sums
     return totals
-
-
-def _part(mixtures: Mixtures, start: int, stop: int) -> tuple[Any, Array, Array, Array]:
-    """Offsets, weights, means and scales of the mixtures ``start : stop``."""
-    first, last = int(mixtures.edges[start]), int(mixtures.edges[stop])
-    parts = (a[first:last] for a in (mixtures.weights, mixtures.means, mixtures.scales))
-    return (mixtures.edges[start : stop + 1] - first, *parts)  # type: ignore[return-value]

@@ -1,14 +1,14 @@
-// What the mixtures of b add to the gradients of a component, for the kernel pulls of distances.cu.
+// What the mixtures of b add to the gradients of a component, for the kernel partial_gradients_f64 of distances.cu.
 #pragma once
 
 #include "distances.cuh"
 
-// Pull: what the components of b with cotangent h add to the gradients of component i; row 0 of `slot` has its
-// weight, row 1 + p its coordinate p, component by component.
-template <int D, int FORM> struct Pull {
+// What the components of b with cotangent h add to the gradients of component i: row 0 of `out` has that of its weight,
+// row 1 + p that of its coordinate p, component by component.
+template <int D, int FORM> struct PartialGradient {
     __device__ static __forceinline__ void fill(const Batch& a, const Batch& b, index_t first, int n,
                                                 index_t begin, int count, const int* ends,
-                                                const double* cotangent, int, double b2, double* slot,
+                                                const double* cotangent, int, double b2, double* out,
                                                 index_t n_components) {
         constexpr int CHUNK = 32;
         MF_SHARED(Axis<double>, staged, CHUNK * D);
@@ -61,26 +61,26 @@ template <int D, int FORM> struct Pull {
             }
         }
         if (active) {
-            slot[first + t] = g_weight;
+            out[first + t] = g_weight;
 #pragma unroll
             for (int d = 0; d < D; ++d) {
-                slot[(1 + d) * n_components + first + t] = g[d].mean;
-                slot[(1 + D + d) * n_components + first + t] = g[d].scale;
+                out[(1 + d) * n_components + first + t] = g[d].mean;
+                out[(1 + D + d) * n_components + first + t] = g[d].scale;
             }
         }
     }
 };
 
 // Any number of axes: WIDE_AXES of them at a time, once for the gaps and once for the slopes, whose sums wait in
-// `slot`.
-template <int FORM> struct Pull<0, FORM> {
+// `out`.
+template <int FORM> struct PartialGradient<0, FORM> {
     typedef Cross<0, FORM, false> Wide;
     // Of b at a time; 16 gaps and slopes of form 3 would need more than 255 registers.
     static constexpr int COMPONENTS = 8;
 
     __device__ static __forceinline__ void fill(const Batch& a, const Batch& b, index_t first, int n,
                                                 index_t begin, int count, const int* ends,
-                                                const double* cotangent, int n_dims, double b2, double* slot,
+                                                const double* cotangent, int n_dims, double b2, double* out,
                                                 index_t n_components) {
         MF_SHARED(Axis<double>, rows, TILE_A * (WIDE_AXES + 1));
         MF_SHARED(Axis<double>, staged, COMPONENTS * WIDE_AXES);
@@ -109,7 +109,7 @@ template <int FORM> struct Pull<0, FORM> {
                     }
                     for (int d = 0; d < n_axes; ++d) {
                         const Axis<double> p = rows[t * (WIDE_AXES + 1) + d];
-                        double* mean = slot + (1 + axis + d) * n_components + first + t;
+                        double* mean = out + (1 + axis + d) * n_components + first + t;
                         double* scale = mean + n_dims * n_components;
                         Axis<double> g = {0.0, 0.0};
                         if (pass == 1 && base > 0) {
@@ -145,7 +145,7 @@ template <int FORM> struct Pull<0, FORM> {
             }
         }
         if (t < n) {
-            slot[first + t] = g_weight;
+            out[first + t] = g_weight;
         }
     }
 };
