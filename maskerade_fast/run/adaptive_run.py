@@ -236,9 +236,8 @@ class AdaptiveRun:
         surrogate = self.problem.surrogate(mixtures, values + measure.log_density_ratio(mixtures))
         nodes = measure.draw(self.nodes, self.rng)
         evidence = integrate(surrogate, nodes.mixtures.to(self.problem.device), nodes.weights)
-        proposal = propose(self.acquisition, surrogate, evidence, measure, size, self.rng)
-        failed = proposal.n_dropped + proposal.n_abnormal
-        return self._learned(state, proposal.mixtures, measure, np.full(size, -1), failed)
+        batch = propose(self.acquisition, surrogate, evidence, measure, size, self.rng)
+        return self._learned(state, batch.mixtures, measure, np.full(size, -1), batch.failed_starts)
 
     def _learned(
         self, state: AdaptiveState, mixtures: GMMBatch, measure: MixtureMeasure, groups: Array, failed_starts: int = 0

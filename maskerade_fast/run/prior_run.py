@@ -70,8 +70,8 @@ class PriorRun:
             if state is not None:
                 yield state
         while state is not None and (size := self._next_size(state)):
-            proposal = propose(self.acquisition, state.surrogate, state.evidence, self.measure, size, self.rng)
-            state = self._extended(state, proposal.mixtures, proposal.n_dropped + proposal.n_abnormal)
+            batch = propose(self.acquisition, state.surrogate, state.evidence, self.measure, size, self.rng)
+            state = self._extended(state, batch.mixtures, batch.failed_starts)
             yield state
 
     def posterior(self, state: PriorState) -> Posterior:

@@ -47,9 +47,11 @@ METHOD = (
     "posterior/posterior",
     "quadrature/acquisition",
     "quadrature/evidence",
+    "quadrature/information",
     "quadrature/problem",
     "quadrature/surrogate",
     "quadrature/surrogate_fit",
+    "quadrature/uncertainty",
     "quadrature/warping",
 )
 """Modules of the method, between the operations and the commands."""
