@@ -1,10 +1,10 @@
 """Evidence as the integral of the surrogate over low-discrepancy nodes (docs/mathematics.md section 6).
 
-The nodes and their weights stand for the reference measure q: ``Z = integral of f dq``. Whatever q is, the formulas
-stay; f is then ``likelihood * prior / q``.
+The nodes and their weights represent the reference measure q: ``Z = integral of f dq`` with ``f = likelihood * prior /
+q``. The formulas are the same for every q.
 
-Where the mixtures live on a GPU, hyper-kernels are computed there. The h x m matrix between observations and nodes
-comes to the host once, since all that is done with it is one triangular solve and products with vectors.
+Where the mixtures live on a GPU, hyper-kernels are computed there. The h x m matrix between observations and nodes is
+copied to the host once: it is used in one triangular solve and in products with vectors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..ops.hyperkernel import PreparedBatch
 from .surrogate import Surrogate
 
 MOST_SECONDS = 600.0  # of one integral on one core
-_SECONDS_A_PAIR = 3e-10  # of two components, in one to five dimensions
+_SECONDS_PER_PAIR = 3e-10  # of two components, in one to five dimensions
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +48,8 @@ class Evidence:
     nodes, node_weights, node_values : GMMBatch of m, arrays of shape (m,)
         `node_values` is the surrogate's mean of f at each node, in units of ``exp(log_offset)``.
     support, coefficients : PreparedBatch of m + h, array of shape (m + h,)
-        Nodes and observations, and what makes ``kappa(B, support) @ coefficients`` the covariance of Z with the
-        surrogate at mixtures B.
+        Nodes and observations, and the vector for which ``kappa(B, support) @ coefficients`` is the covariance of Z
+        with the surrogate at mixtures B.
     """
 
     mean: float
@@ -161,12 +161,12 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Any) -> Evide
 
 
 def integral_seconds(components: float) -> float:
-    """About what one integral over nodes of so many components in all takes on one core."""
-    return _SECONDS_A_PAIR * components**2
+    """Seconds that one integral over nodes of so many components in all takes on one core, about."""
+    return _SECONDS_PER_PAIR * components**2
 
 
 def _require_room(surrogate: Surrogate, nodes: GMMBatch) -> None:
-    """ValueError or MemoryError for nodes of which an integral takes too long, or more memory than there is."""
+    """Raise ValueError for nodes whose integral takes too long, MemoryError where it needs more memory than is free."""
     components = len(nodes.weights)
     seconds = integral_seconds(components)
     needed = 3 * 8 * len(surrogate.z) * len(nodes)
