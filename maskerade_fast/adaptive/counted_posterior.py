@@ -14,7 +14,7 @@ from ..model.prior import Prior
 from ..quadrature.problem import Problem
 
 GRADIENT_COST = 3
-"""Likelihoods that one with its gradient counts as."""
+"""Cost of a likelihood with its gradient, in likelihoods."""
 
 
 class CountedPosterior:
@@ -24,7 +24,7 @@ class CountedPosterior:
     ----------
     problem : Problem
     cost : int
-        Likelihoods evaluated, a value with gradient as 3; `evaluations` counts both alike.
+        Likelihoods so far, where a value with gradient counts as 3; in `evaluations` it counts as 1.
     best : float
         Largest log-likelihood so far.
     """
@@ -55,7 +55,7 @@ class CountedPosterior:
         return values
 
     def log_posteriors(self, latent: Latent) -> tuple[Array, list[Array]]:
-        """Log likelihood + log N(ξ; 0, I) but for its constant, shape (B,), and the gradient in ξ of each."""
+        """Log likelihood + log N(ξ; 0, I) without its constant, shape (B,), and the gradient in ξ of each."""
         values, gradients = self.problem.log_likelihoods_with_gradients(self.latent_map.forward(latent))
         self._count(values, GRADIENT_COST)
         gradient = self.latent_map.pullback(latent, gradients) - latent.values
@@ -63,7 +63,7 @@ class CountedPosterior:
         return values - own, latent.with_values(gradient).points()
 
     def charge(self, cost: int) -> None:
-        """Count work that is as much as `cost` likelihoods."""
+        """Count other work that takes as long as `cost` likelihoods."""
         self.cost += cost
 
     def _count(self, values: Array, each: int) -> None:

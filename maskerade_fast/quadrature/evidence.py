@@ -136,16 +136,15 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Any) -> Evide
     weights = surrogate.solve_transposed(left.T)
     sizes, member = np.unique(nodes.n_components, return_inverse=True)
     # All nodes may be so far from the observations that the surrogate underflows there: log Z is then unknown.
-    log_mean, log_sd = -math.inf, math.inf
+    log_mean, sd = -math.inf, math.inf
     if mean > 0.0:
-        relative_sd = min(math.sqrt(variance) / mean, 1e150)  # its square is finite
-        log_mean, log_sd = math.log(mean), math.sqrt(math.log1p(relative_sd**2))
+        log_mean, sd = math.log(mean), log_sd(math.sqrt(variance) / mean)
     return built(
         Evidence,
         mean=mean,
         variance=variance,
         log_evidence=log_mean + surrogate.log_offset,
-        log_evidence_sd=log_sd,
+        log_evidence_sd=sd,
         weights=0.5 * (weights + weights.T),
         sizes=sizes,
         mean_by_size=np.bincount(member, weights=node_weights * values),
@@ -158,6 +157,11 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Any) -> Evide
         _rotated=rotated,
         _surrogate=surrogate,
     )
+
+
+def log_sd(relative_sd: float) -> float:
+    """Standard deviation of the log of a log-normal number, from its relative standard deviation."""
+    return math.sqrt(math.log1p(min(relative_sd, 1e150) ** 2))  # the square is finite
 
 
 def integral_seconds(components: float) -> float:

@@ -283,7 +283,7 @@ class Surrogate:
         if correlation >= _LEAST_CORRELATION:
             return None
         return (
-            "the surrogate's length is shorter than the spacing of the evaluations supports (neighbours have "
+            "the surrogate's length is shorter than the spacing of the evaluations supports (their neighbours have "
             f"correlation {correlation:.2g}): between them it says little"
         )
 

@@ -19,7 +19,7 @@ from ..adaptive.control_variate import (
     FEW_EFFECTIVE,
     MOST_GROUPS,
     NETS,
-    Controlled,
+    ControlledEstimate,
     controlled_estimate,
     effective_size,
     plain_estimate,
@@ -152,7 +152,7 @@ class AdaptiveRun:
         problem, measure = self.problem, state.settled or state.sample.measure
         nets = [measure.draw(max(1, self.nodes // NETS), self.rng) for _ in range(NETS)]
         controlled = controlled_estimate(measure, mixtures, values, groups, nets, problem.metric, POWER, problem.device)
-        controlled = doubted(controlled, self.adaptation.log_evidence_by_modes)
+        controlled = with_doubt(controlled, self.adaptation.log_evidence_by_modes)
         last = self._row(controlled.log_evidence, controlled.log_evidence_sd)
         return from_draws(problem, controlled, values, last, _warnings(state, controlled, problem.prior))
 
@@ -224,7 +224,7 @@ class AdaptiveRun:
 
     def _drawn(self, state: AdaptiveState, size: int) -> AdaptiveState:
         """Draw a batch from the settled measure; every batch is a replicate."""
-        measure = self.adaptation.proposal if state.settled is None else state.settled
+        measure = self.adaptation.measure if state.settled is None else state.settled
         mixtures = measure.candidates(size, self.rng).mixtures
         return self._learned(state, mixtures, measure, np.full(size, state.n_replicates))
 
@@ -271,7 +271,7 @@ class AdaptiveRun:
         )
 
 
-def doubted(controlled: Controlled, log_evidence_by_modes: float) -> Controlled:
+def with_doubt(controlled: ControlledEstimate, log_evidence_by_modes: float) -> ControlledEstimate:
     """With a larger sd where few draws count: the fewer, the more it is Laplace's estimate that tells the error."""
     doubt = max(0.0, 1.0 - controlled.effective_sample_size / FEW_EFFECTIVE)
     gap = controlled.log_evidence - log_evidence_by_modes
@@ -280,7 +280,7 @@ def doubted(controlled: Controlled, log_evidence_by_modes: float) -> Controlled:
     return replace(controlled, log_evidence_sd=math.hypot(controlled.log_evidence_sd, doubt * gap))
 
 
-def _warnings(state: AdaptiveState, controlled: Controlled, prior: Prior) -> Iterator[str]:
+def _warnings(state: AdaptiveState, controlled: ControlledEstimate, prior: Prior) -> Iterator[str]:
     sizes = np.flatnonzero(prior.size_probabilities) + 1
     if sizes[-1] > ALL_ORDERS:
         yield (

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._checks import Array
-from ..adaptive.control_variate import Controlled
+from ..adaptive.control_variate import ControlledEstimate
 from ..model.data import Standardiser
 from ..model.gmm import GMMBatch
 from ..posterior.history import HistoryRow
@@ -49,7 +49,7 @@ def from_quadrature(
 
 
 def from_draws(
-    problem: Problem, controlled: Controlled, log_likelihoods: Array, last: HistoryRow, warnings: Iterable[str]
+    problem: Problem, controlled: ControlledEstimate, log_likelihoods: Array, last: HistoryRow, warnings: Iterable[str]
 ) -> Posterior:
     """From draws with a surrogate as control variate; standardised units, `last` being all of the history.
 
@@ -91,7 +91,7 @@ def _posterior(
     problem: Problem,
     mixtures: GMMBatch,
     log_likelihoods: Array,
-    estimate: Evidence | Controlled,
+    estimate: Evidence | ControlledEstimate,
     component_probabilities: Array,
     weights: _Weights,
     warnings: Iterable[str],
