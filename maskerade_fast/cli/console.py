@@ -28,8 +28,8 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from .._start import AS_COMMAND, INTERRUPTED, interrupt_signals, occupy_closed_streams
+from .._streams import Stream, Utf8
 from ..errors import BackendUnavailableError, DataError, MissingDependencyError, UsageError
-from ..run.streams import Stream, Utf8
 
 FAULT, BAD_INPUT = 1, 2
 EXIT_STATUSES = (
@@ -49,7 +49,7 @@ _PACKAGE = __name__.partition(".")[0]
 _PAUSE = 0.5  # seconds after an interrupt in which another does not raise: temporary files are removed then
 _INSISTENT = 4  # interrupts, of which the last one no longer waits
 # Modules that an interrupt would leave with something half made (`_is_fragile`)
-_FRAGILE = ("scipy.stats._qmc", "concurrent.futures.thread", _PACKAGE + ".backends._blas", _PACKAGE + ".heartbeat")
+_FRAGILE = ("scipy.stats._qmc", "concurrent.futures.thread", _PACKAGE + ".backends._blas", _PACKAGE + ".run.heartbeat")
 _ALARM = getattr(signal, "SIGALRM", None)
 
 

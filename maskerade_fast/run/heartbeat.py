@@ -1,4 +1,4 @@
-"""A line now and then about a run, also while one batch takes minutes."""
+"""Lines about a run at regular times, also while one batch takes minutes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-_PATIENCE = 2.0  # seconds for an action to end; a terminal may hold it up
+if TYPE_CHECKING:
+    from ..posterior.history import HistoryRow
 
-
-class _Row(Protocol):
-    """What a heartbeat shows of a `HistoryRow`."""
-
-    @property
-    def evaluations(self) -> int: ...
-    @property
-    def log_evidence(self) -> float: ...
-    @property
-    def log_evidence_sd(self) -> float: ...
+_PATIENCE = 2.0  # seconds to wait for an action to end; a terminal may block it
 
 
 class Heartbeat:
@@ -28,14 +20,15 @@ class Heartbeat:
     def __init__(self, stop: Callable[[], bool], doing: Callable[[], str]) -> None:
         self._stop, self._doing = stop, doing
         self._start = time.monotonic()
-        self._row: _Row | None = None
+        self._row: HistoryRow | None = None
 
-    def callback(self, row: _Row) -> bool:
-        """For `marginalise`, which ends when this returns True."""
+    def callback(self, row: HistoryRow) -> bool:
+        """Take a row; `marginalise` ends when this returns True."""
         self._row = row
         return self._stop()
 
     def line(self) -> str:
+        """Seconds since the start, and the newest row or, before the first, what the run does."""
         row, seconds = self._row, time.monotonic() - self._start
         if row is None:
             return f"{seconds:.0f} s: {self._doing()}"
@@ -51,7 +44,7 @@ def heartbeat(
     stop: Callable[[], bool] = lambda: False,
     doing: Callable[[], str] = lambda: "Preparing.",
 ) -> Iterator[Heartbeat]:
-    """Say one line every so many seconds while the block runs, also while a batch takes long.
+    """Say one line every so many seconds while the block runs.
 
     Parameters
     ----------
@@ -60,9 +53,9 @@ def heartbeat(
     every : float
         Seconds.
     stop : callable
-        Whether the run is to end, asked by `Heartbeat.callback` at every row.
+        True if the run is to end; `Heartbeat.callback` calls it for every row.
     doing : callable
-        Says what goes on before the first row.
+        Words for what the run does before the first row.
     """
     beat = Heartbeat(stop, doing)
     with ticking(lambda: say(beat.line()), every):
@@ -71,7 +64,7 @@ def heartbeat(
 
 @contextmanager
 def ticking(action: Callable[[], Any], every: float) -> Iterator[None]:
-    """Call `action` every so many seconds, on another thread, while the block runs."""
+    """Call `action` every so many seconds on another thread while the block runs."""
     over = threading.Event()
 
     def loop() -> None:
