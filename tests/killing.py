@@ -81,7 +81,7 @@ def killed(proposals: str, n_points: int, budget: int, path: Path, chance: rando
 
 
 def size_and_count(path: Path) -> tuple[int, int]:
-    """Bytes of whole frames in a journal, and likelihoods in them; read by the layout, not by the package."""
+    """Bytes of whole records in a journal, and likelihoods in them; read by the layout, not by the package."""
     content = path.read_bytes() if path.exists() else b""
     place = content.find(b"\n") + 1
     count, first = 0, True

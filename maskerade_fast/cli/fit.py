@@ -21,7 +21,7 @@ from ..run.heartbeat import heartbeat, ticking
 from ..run.likelihood_time import foretold
 from ..storage.csv_files import read_table
 from ..storage.csv_files.hints import runs_backwards
-from ..storage.output_files import check_outputs, check_standard_output
+from ..storage.output_checks import check_outputs, check_standard_output
 from .columns import Selection, chosen, noted, parsed_names, remarks
 from .console import Session
 from .report import count, scores, summary, write_predictions

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..run.heartbeat import ticking
 from ..storage.csv_files import read_table
-from ..storage.output_files import check_outputs, check_standard_output
+from ..storage.output_checks import check_outputs, check_standard_output
 from .columns import matched, noted, parsed_names
 from .console import Session
 from .report import count, scores, write_predictions
