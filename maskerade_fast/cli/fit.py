@@ -43,8 +43,8 @@ def fit(options: argparse.Namespace, session: Session) -> int:
     check_outputs(outputs, [options.data])
     check_standard_output([options.data])
     columns = parsed_names(options.columns)
-    known = [*(columns or ()), *([options.target] if options.target is not None else [])]
-    table = read_table(options.data, header=options.header, known=known)
+    expected = [*(columns or ()), *([options.target] if options.target is not None else [])]
+    table = read_table(options.data, header=options.header, expected=expected)
     selection = chosen(table, columns, options.target)
     X, y = selection.X(), selection.y(every_digit=True)
     whole = selection.whole()

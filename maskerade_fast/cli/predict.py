@@ -25,7 +25,7 @@ def predict(options: argparse.Namespace, session: Session) -> int:
     post = load(options.model)
     columns, names = parsed_names(options.columns), post.columns
     expected = columns or (names.features if names.has_header else None) or ()
-    table = read_table(options.data, header=options.header, known=expected)
+    table = read_table(options.data, header=options.header, expected=expected)
     n_dims = post.mixtures.n_dims
     selection, how = matched(table, names, n_dims, columns, options.target)
     if selection.target is not None and selection.target in table.problems:  # rows to be forecast may say so in words
