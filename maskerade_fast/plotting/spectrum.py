@@ -11,6 +11,7 @@ from .._checks import Array, float_array, integer
 from ..model.gmm import segment_sums
 from ..posterior.bands import spectral_densities
 from ..posterior.posterior import Posterior
+from ..posterior.selection import heaviest
 from .figures import DATA, MODEL, axes_or_new, label_axes, one_line, save_picture
 
 if TYPE_CHECKING:
@@ -95,13 +96,11 @@ def _draw_kernels(axes: Axes, posterior: Posterior, at: Array, axis: int, count:
 
 def _frequencies(posterior: Posterior, axis: int) -> Array:
     """A grid from 0 to three scales past the last component that matters, finer around the peaks of kernels."""
-    p = posterior.node_probabilities
-    rows = np.argsort(-p, kind="stable")[: max(1, int(np.searchsorted(np.cumsum(np.sort(p)[::-1]), 0.99)) + 1)]
-    g = posterior.nodes[rows]
+    g = posterior.nodes[heaviest(posterior.node_probabilities, 0.99)]
     share = g.weights / segment_sums(g.weights, g.offsets)[g.owner]
     centre, scale = np.abs(g.means[share > _LEAST_SHARE, axis]), g.scales[share > _LEAST_SHARE, axis]
     end = float(np.max(centre + 3.0 * scale, initial=0.0)) or 1.0
-    heaviest = slice(0, _GRID_POINTS // _PEAK_POINTS * 2)
-    peaks = centre[heaviest, None] + scale[heaviest, None] * np.linspace(-4.0, 4.0, _PEAK_POINTS)
+    first = slice(0, _GRID_POINTS // _PEAK_POINTS * 2)  # of the heaviest kernels
+    peaks = centre[first, None] + scale[first, None] * np.linspace(-4.0, 4.0, _PEAK_POINTS)
     grid: Array = np.unique(np.concatenate([np.linspace(0.0, end, _GRID_POINTS), peaks.ravel()]))
     return grid[(grid >= 0.0) & (grid <= end)]
