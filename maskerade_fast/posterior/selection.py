@@ -18,8 +18,8 @@ def heaviest(probabilities: Array, share: float) -> Array:
 def predictive(pair_weights: Array) -> Array:
     """Indices of the mixtures that predictions use: all but those that together have at most 1e-4 of the mass.
 
-    Two Gaussian densities overlap by at most 1, so the pairs of a mixture have at most the sum of their weights' sizes
-    of the mass.
+    Two Gaussian densities overlap by at most 1, so the pairs of a mixture carry at most the sum of the absolute values
+    of their weights.
     """
     mass = 2.0 * np.abs(pair_weights).sum(axis=1) - np.abs(np.diag(pair_weights))
     order = np.argsort(mass, kind="stable")
