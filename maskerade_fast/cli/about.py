@@ -1,4 +1,4 @@
-"""``maskerade-fast info``: versions, threads, devices, and what a GPU would need."""
+"""``maskerade-fast info``: versions, threads, devices, and why a GPU cannot be used."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def _gpu() -> str:
 
 
 def _distribution(distribution: importlib.metadata.Distribution) -> str:
-    """Its name; a half-removed one has none."""
+    """Name of a distribution; one that is half removed has none."""
     return str(distribution.metadata["Name"] or "").lower()
 
 
 def version(name: str) -> str | None:
-    """Of an installed distribution."""
+    """Version of an installed distribution."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""``maskerade-fast fit``: a table in; evidence, scores, predictions, a picture and a model out."""
+"""``maskerade-fast fit``: from a table to evidence, scores, predictions, a picture and a model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def fit(options: argparse.Namespace, session: Session) -> int:
     if len(test) and options.split == "last":
         for line in _disorder(selection, usable):
             say(line)
-    say(_taken(selection, train, test, options.split))
+    say(_roles_line(selection, train, test, options.split))
 
     budget = options.budget if options.minutes is None else None
     if long := foretold(RegressionData(X.numbers[train], y[train], options.trend or "linear"), budget):
@@ -72,7 +72,7 @@ def fit(options: argparse.Namespace, session: Session) -> int:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """What can be said before the table is read."""
+    """Refuse options that are wrong for any table."""
     if options.panels and not options.plot:
         raise UsageError("--panels: what --plot shows, but there is no --plot")
     if not 0.0 <= options.test_fraction < 1.0:
@@ -96,7 +96,7 @@ def _marginalised(X: Inputs, y: Array, options: argparse.Namespace, session: Ses
     ) as beat:
 
         def row(newest: Any) -> bool:
-            if not gc.isenabled():  # all is loaded: `_start` has kept the collector from looking at it
+            if not gc.isenabled():  # `_start` has switched the collector off while modules load
                 gc.freeze()
                 gc.enable()
             return beat.callback(newest)
@@ -124,7 +124,7 @@ def _report(
     options: argparse.Namespace,
     session: Session,
 ) -> int:
-    """Write what was asked for, the model first, and say what was found; one output that fails costs no other."""
+    """Write the outputs, the model first, and print the result; if one output fails, the others are still written."""
     (train, test), X, y = rows, selection.X(), selection.y()
     say: Callable[[str], None] = _silent if options.quiet else print
     failures: list[DataError] = []
@@ -177,8 +177,8 @@ def _silent(_: str) -> None:
     pass
 
 
-def _taken(selection: Selection, train: Array, test: Array, split: str) -> str:
-    """One line: what the table was taken for."""
+def _roles_line(selection: Selection, train: Array, test: Array, split: str) -> str:
+    """One line on the numbers of rows and the roles of the columns."""
     table = selection.table
     header = "header in the first row" if table.has_header else "no header: columns go by their places"
     held_out = f"; {len(test)} held out ({split})" if len(test) else ""
@@ -189,7 +189,7 @@ def _taken(selection: Selection, train: Array, test: Array, split: str) -> str:
 
 
 def _left_aside(whole: Array, y: Array) -> Iterator[str]:
-    """Rows that cannot be learned from, and why."""
+    """Numbers of rows that cannot be learned from, with the reason."""
     blank = int((whole & np.isnan(y)).sum())
     if blank:
         yield f"{count(blank, 'row')} without a target: predicted, not learned from."
@@ -202,7 +202,7 @@ def _roles(selection: Selection) -> str:
 
 
 def _nothing(selection: Selection) -> str:
-    """Which of the columns are empty, and what may be the cause; for a message."""
+    """The empty columns and the probable cause, for a message."""
     table = selection.table
     empty = [k for k in table.empty if k in (*selection.inputs, selection.target)]
     cause = "; do the lines end with a delimiter?" if empty and empty[-1] == len(table.names) - 1 else ""
@@ -210,7 +210,7 @@ def _nothing(selection: Selection) -> str:
 
 
 def _disorder(selection: Selection, rows: Array) -> Iterator[str]:
-    """Whether ``--split last`` holds out what a reader takes for the last rows."""
+    """Notes if ``--split last`` holds out other rows than a reader would expect."""
     for k in selection.inputs:
         values, name = selection.table.values[rows, k], shortened(selection.table.names[k])
         if runs_backwards(values):
@@ -220,7 +220,7 @@ def _disorder(selection: Selection, rows: Array) -> Iterator[str]:
 
 
 def _split_rows(rows: Array, fraction: float, kind: str, seed: int | None) -> tuple[Array, Array]:
-    """Rows to learn from and rows held out, both in file order."""
+    """Rows to learn from and rows to hold out, both in the order of the file."""
     n_rows = len(rows)
     n_out = max(1, round(fraction * n_rows)) if fraction > 0.0 else 0
     if n_out >= n_rows:

@@ -15,14 +15,14 @@ from .console import EXIT_STATUSES
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line; the usage is one `--help` away."""
+    """A parser that reports an error in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of all commands; `options.command` is the name of the one that was chosen."""
+    """The parser of all commands; `options.command` is the name of the chosen one."""
     shape: dict[str, Any] = {"epilog": EXIT_STATUSES}
     top = Parser(
         prog="maskerade-fast",
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _name(text: str) -> str:
-    """The name of a column: UTF-8, as tables are, also in a locale that reads arguments otherwise."""
+    """The name of a column in UTF-8, like tables, also in a locale with another encoding."""
     with contextlib.suppress(UnicodeError):
         text = os.fsencode(text).decode()
     return unicodedata.normalize("NFC", text)

@@ -1,4 +1,4 @@
-"""``maskerade-fast predict``: a model and a table in; a prediction for every row out."""
+"""``maskerade-fast predict``: from a model and a table to a prediction for every row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .report import count, scores, write_predictions
 
 
 def predict(options: argparse.Namespace, session: Session) -> int:
-    """Run the command; notes go to standard error, for standard output may hold the predictions."""
+    """Run the command; notes go to standard error because standard output may hold the predictions."""
     from ..posterior.posterior import load
 
     inputs = [options.model, options.data]
@@ -28,7 +28,7 @@ def predict(options: argparse.Namespace, session: Session) -> int:
     table = read_table(options.data, header=options.header, expected=expected)
     n_dims = post.mixtures.n_dims
     selection, how = matched(table, names, n_dims, columns, options.target)
-    if selection.target is not None and selection.target in table.problems:  # rows to be forecast may say so in words
+    if selection.target is not None and selection.target in table.problems:  # rows to be forecast may have words there
         session.note(f"There are no scores: {table.problems[selection.target]}")
         selection = dataclasses.replace(selection, target=None)
     X, y = selection.X(post.standardiser.x_origin), selection.y()

@@ -1,4 +1,4 @@
-"""What both commands say of a posterior, and the predictions that they write."""
+"""Lines about a posterior and files of predictions, for `fit` and `predict`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def summary(post: Posterior, seconds: float) -> Iterator[str]:
 
 
 def scores(post: Posterior, prediction: Prediction, X: Inputs, y: Array) -> Iterator[str]:
-    """Error and log density of predictions of rows whose targets are known."""
+    """Error and log density of predictions of rows with targets."""
     rmse = float(np.sqrt(np.mean((prediction.mean - y) ** 2)))
     yield f"RMSE            {rmse:.4g} on {count(len(y), 'row')} (their sd: {float(np.std(y)):.4g})"
     joint = f", jointly {post.joint_log_density(X, y):.2f}" if len(y) <= _MOST_JOINT_ROWS else ""
