@@ -140,12 +140,8 @@ def standard_error(values: Array, groups: Array) -> float:
     gaps = means - float(values.mean())
     k = len(sizes)
     spread = k / (k - 1) * float((shares * shares) @ (gaps * gaps))
-    return math.sqrt(spread) * _student_factor(k - 1)
-
-
-def _student_factor(freedom: int) -> float:
-    """Factor after which two standard errors cover as often as two of a normal distribution."""
-    return float(special.stdtrit(freedom, special.ndtr(2.0)) / 2.0)
+    # two standard errors then cover as often as two of a normal distribution
+    return math.sqrt(spread) * float(special.stdtrit(k - 1, special.ndtr(2.0)) / 2.0)
 
 
 @single_threaded_blas()

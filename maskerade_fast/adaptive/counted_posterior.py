@@ -7,10 +7,8 @@ import math
 import numpy as np
 
 from .._checks import Array
-from ..model.data import RegressionData
 from ..model.gmm import GMMBatch
-from ..model.latent import Latent, LatentMap
-from ..model.prior import Prior
+from ..model.latent import Latent
 from ..quadrature.problem import Problem
 
 GRADIENT_COST = 3
@@ -22,7 +20,8 @@ class CountedPosterior:
 
     Attributes
     ----------
-    problem : Problem
+    problem, data, prior, latent_map
+        The problem and its parts.
     cost : int
         Likelihoods so far, where a value with gradient counts as 3; in `evaluations` it counts as 1.
     best : float
@@ -30,23 +29,10 @@ class CountedPosterior:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.evaluations = 0
-        self.cost = 0
+        self.problem, self.data, self.prior = problem, problem.data, problem.prior
+        self.latent_map = problem.prior.latent_map
+        self.evaluations = self.cost = 0
         self.best = -math.inf
-
-    @property
-    def data(self) -> RegressionData:
-        return self.problem.data
-
-    @property
-    def prior(self) -> Prior:
-        return self.problem.prior
-
-    @property
-    def latent_map(self) -> LatentMap:
-        """T of the prior."""
-        return self.prior.latent_map
 
     def values(self, mixtures: GMMBatch) -> Array:
         """Log-likelihoods, shape (B,)."""

@@ -115,9 +115,6 @@ class Session:
     def _kept(self) -> str:
         return "all is written" if self._waited else "the result rests on what was evaluated until then"
 
-    def _finish(self) -> None:
-        self._working = False
-
     def _interrupted(self) -> int:
         _say_line(f"{self.program}: interrupted {self.stage}")
         return INTERRUPTED
@@ -146,17 +143,16 @@ def run(work: Callable[[Session], int]) -> int:
         sys.stdout, sys.stderr = cast(TextIO, output), cast(TextIO, errors)
         with _signals(session), _one_line_warnings(session), _silent_destructors():
             try:
-                status = int(work(session))
-                session._finish()
+                try:
+                    status = int(work(session))
+                finally:
+                    session._working = False
             except SystemExit as error:
-                session._finish()
                 stop, status = error, _code(error)
             except KeyboardInterrupt as error:
-                session._finish()
                 _show_traceback(error)
                 status = session._interrupted()
             except Exception as error:
-                session._finish()
                 # an interrupted import leaves modules half made, and some libraries raise other errors for an interrupt
                 lost = session.interrupted and not _is_the_users(error)
                 _show_traceback(error)
@@ -199,11 +195,7 @@ def _explained(program: str, error: Exception) -> int:
         return BAD_INPUT
     kind, message = type(error).__name__, str(error)
     report = "(please report; MASKERADE_DEBUG=1 shows the traceback)"
-    _say_line(
-        f"{program}: internal error: {kind}: {message} {report}"
-        if message
-        else f"{program}: internal error: {kind} {report}"
-    )
+    _say_line(f"{program}: internal error: {kind}{f': {message}' if message else ''} {report}")
     return FAULT
 
 

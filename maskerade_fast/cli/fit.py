@@ -21,7 +21,7 @@ from ..run.heartbeat import heartbeat, ticking
 from ..run.likelihood_time import foretold
 from ..storage.csv_files import read_table
 from ..storage.csv_files.hints import runs_backwards
-from ..storage.output_checks import check_outputs, check_standard_output
+from ..storage.output_checks import check_outputs
 from .columns import Selection, chosen, noted, parsed_names, remarks
 from .console import Session
 from .report import count, scores, summary, write_predictions
@@ -41,7 +41,6 @@ def fit(options: argparse.Namespace, session: Session) -> int:
     _check_options(options)
     outputs = {f"--{name}": getattr(options, name) for name in ("plot", "predictions", "save", "checkpoint")}
     check_outputs(outputs, [options.data])
-    check_standard_output([options.data])
     columns = parsed_names(options.columns)
     expected = [*(columns or ()), *([options.target] if options.target is not None else [])]
     table = read_table(options.data, header=options.header, expected=expected)
@@ -50,7 +49,8 @@ def fit(options: argparse.Namespace, session: Session) -> int:
     whole = selection.whole()
     usable = np.flatnonzero(whole & np.isfinite(y))
     if len(usable) == 0:
-        raise DataError(f"{table.path}: no row has all of {_roles(selection)}{_nothing(selection)}")
+        roles = f"{listed(selection.input_names)} and {shortened(selection.target_name)}"
+        raise DataError(f"{table.path}: no row has all of {roles}{_nothing(selection)}")
     train, test = _split_rows(usable, options.test_fraction, options.split, options.seed)
     for line in (*noted(table), *_left_aside(whole, y), *remarks(selection, whole)):
         say(line)
@@ -195,10 +195,6 @@ def _left_aside(whole: Array, y: Array) -> Iterator[str]:
         yield f"{count(blank, 'row')} without a target: predicted, not learned from."
     if not whole.all():
         yield f"{count(int((~whole).sum()), 'row')} with missing inputs: neither learned from nor predicted."
-
-
-def _roles(selection: Selection) -> str:
-    return f"{listed(selection.input_names)} and {shortened(selection.target_name)}"
 
 
 def _nothing(selection: Selection) -> str:

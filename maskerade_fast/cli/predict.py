@@ -9,7 +9,7 @@ import numpy as np
 
 from ..run.heartbeat import ticking
 from ..storage.csv_files import read_table
-from ..storage.output_checks import check_outputs, check_standard_output
+from ..storage.output_checks import check_outputs
 from .columns import matched, noted, parsed_names
 from .console import Session
 from .report import count, scores, write_predictions
@@ -21,7 +21,6 @@ def predict(options: argparse.Namespace, session: Session) -> int:
 
     inputs = [options.model, options.data]
     check_outputs({"--predictions": options.predictions}, inputs)
-    check_standard_output(inputs)
     post = load(options.model)
     columns, names = parsed_names(options.columns), post.columns
     expected = columns or (names.features if names.has_header else None) or ()

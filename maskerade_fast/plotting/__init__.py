@@ -1,7 +1,8 @@
 """Pictures of a fit: predictions with bands, the spectrum under the posterior, the evidence by batch, the weights.
 
 They need matplotlib, the extra `plot`. Every function draws into `ax`, or into a new figure where `ax` is None; saves
-the figure to `path`, if that is not None; and returns the Axes. Colour-blind readers can tell the colours apart.
+the figure to `path`, if that is not None; and returns the Axes. Without matplotlib it raises MissingDependencyError.
+Colour-blind readers can tell the colours apart.
 """
 
 from .evidence import plot_evidence

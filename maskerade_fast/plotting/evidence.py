@@ -32,15 +32,6 @@ def plot_evidence(
     ax, path
         As for `plot_fit`.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
-    Raises
-    ------
-    MissingDependencyError
-        If matplotlib is not installed.
-
     Notes
     -----
     The vertical scale covers the second half of the batches. Lower values are marked at the lower edge, such as the

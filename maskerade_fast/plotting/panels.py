@@ -37,11 +37,6 @@ def plot_panels(
     -------
     tuple of four matplotlib.axes.Axes
         In that order.
-
-    Raises
-    ------
-    MissingDependencyError
-        If matplotlib is not installed.
     """
     figure = new_figure(12.0, 7.6)
     grid = figure.add_gridspec(2, 3, height_ratios=(1.25, 1.0))

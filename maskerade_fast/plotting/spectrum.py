@@ -49,15 +49,6 @@ def plot_spectrum(
         the heavier they are.
     ax, path, x_label
         As for `plot_fit`; the label is "frequency (cycles per unit of x)" by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-
-    Raises
-    ------
-    MissingDependencyError
-        If matplotlib is not installed.
     """
     kernels = integer(kernels, "kernels", minimum=0)
     if frequencies is None:

@@ -32,15 +32,6 @@ def plot_weights(
     ax, path
         As for `plot_fit`.
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
-    Raises
-    ------
-    MissingDependencyError
-        If matplotlib is not installed.
-
     Notes
     -----
     A kernel's weight is its row sum of the pair weights, which may be a little below 0. The legend has the posterior

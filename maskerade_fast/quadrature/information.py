@@ -95,10 +95,8 @@ class Information:
         own, pullback_own = s.kernel_pullback(prepared)
         m = len(e.nodes)
         white = s.whiten(cross[:, m:].T)
-        sigma = own - white.T @ white
-        sigma[np.diag_indices_from(sigma)] += s.jitter * s.outputscale
         c = cross @ e.coefficients
-        factor = np.linalg.cholesky(sigma)
+        factor = np.linalg.cholesky(s.conditioned(own, white))
         a = cho_solve((factor, True), c)
         explained = float(c @ a)
         value = float(_nats(np.array(explained), e.variance))

@@ -214,8 +214,11 @@ class Surrogate:
     @single_threaded_blas()
     def covariance(self, g: Batch) -> Array:
         """Posterior covariance of z between the mixtures `g`, shape (B, B); the jitter is on its diagonal."""
-        white = self.whiten(self.kernel(self.prepared, g))
-        covariance: Array = self.kernel(g) - white.T @ white
+        return self.conditioned(self.kernel(g), self.whiten(self.kernel(self.prepared, g)))
+
+    def conditioned(self, own: Array, white: Array) -> Array:
+        """Posterior covariance, jitter included, from the prior's `own` (B, B) and whitened covariances (h, B)."""
+        covariance: Array = own - white.T @ white
         covariance[np.diag_indices_from(covariance)] += self.jitter * self.outputscale
         return covariance
 

@@ -33,12 +33,11 @@ class Uncertainty:
         self.mean_weights = surrogate.solve_transposed(surrogate.whitened)
         if chosen:
             extra = surrogate.beside(concat(chosen))
-            left = surrogate.whiten(surrogate.kernel(surrogate.prepared, extra)).T
-            corner = surrogate.kernel(extra) - left @ left.T
-            corner[np.diag_indices_from(corner)] += surrogate.jitter * surrogate.outputscale
-            h, b = left.shape[1], left.shape[0]
+            white = surrogate.whiten(surrogate.kernel(surrogate.prepared, extra))
+            corner = surrogate.conditioned(surrogate.kernel(extra), white)
+            h, b = white.shape
             self.factor = np.zeros((h + b, h + b))
-            self.factor[:h, :h], self.factor[h:, :h] = surrogate.factor, left
+            self.factor[:h, :h], self.factor[h:, :h] = surrogate.factor, white.T
             # A twin of a chosen mixture leaves a corner of rounding errors: a floor keeps it positive definite.
             self.factor[h:, h:] = np.linalg.cholesky(corner + 1e-10 * surrogate.outputscale * np.eye(b))
             self.support = surrogate.prepare(concat([surrogate.mixtures, extra]))

@@ -14,7 +14,7 @@ from .output_files import StrPath, create, descriptor_number, hold_pipe, identit
 
 
 def check_outputs(outputs: Mapping[str, StrPath | None], inputs: Sequence[StrPath]) -> None:
-    """Refuse outputs that could not be written, or would overwrite an input or each other.
+    """Refuse outputs, standard output among them, that could not be written, or would overwrite an input or each other.
 
     Parameters
     ----------
@@ -49,6 +49,8 @@ def check_outputs(outputs: Mapping[str, StrPath | None], inputs: Sequence[StrPat
             status = os.fstat(number)
             if stat.S_ISREG(status.st_mode):
                 report[identity_of(status)] = name
+                if number == 1 and identity_of(status) in taken:  # as with ``>> data.csv``
+                    raise UsageError(f"standard output goes into {taken[identity_of(status)]}; expected another file")
     for option, path in outputs.items():
         if path is None:
             continue
@@ -63,15 +65,6 @@ def check_outputs(outputs: Mapping[str, StrPath | None], inputs: Sequence[StrPat
         if identity in report and descriptor_number(path) is None:
             raise _refusal(option, path, f"the file that {report[identity]} goes to", "another name")
         taken[identity] = f"{option} {_shown(path)}"
-
-
-def check_standard_output(inputs: Sequence[StrPath]) -> None:
-    """UsageError where standard output goes into a file that is read, as with ``>> data.csv``."""
-    with contextlib.suppress(OSError):
-        status = os.fstat(1)
-        for path in inputs:
-            if stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.stat(path)):
-                raise UsageError(f"standard output goes into {_shown(path)}, which is read; expected another file")
 
 
 def _checked(option: str, path: StrPath) -> tuple[Any, ...] | None:

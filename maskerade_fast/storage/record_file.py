@@ -76,9 +76,25 @@ class RecordFile:
     def payload(self, position: int) -> bytes | None:
         """Payload of the record at `position`; None where the file ends before the record or within it."""
         try:
-            return self._payload(position)
+            self._file.seek(position)
+            head = self._file.read(_HEAD.size)
+            if len(head) < _HEAD.size:
+                return None
+            length, check = _HEAD.unpack(head)
+            if zlib.crc32(head[:8]) != check or length == 0:
+                self._require_zeros(head, position)
+                return None
+            end = position + _HEAD.size + length + _CHECK
+            if end > self.size and end > self.end:
+                return None
+            payload, digest = self._file.read(length), self._file.read(_CHECK)
         except OSError as error:
             self.refuse(f"cannot be read ({error.strerror or error})")
+        if hashlib.blake2b(payload, digest_size=_CHECK).digest() == digest:
+            return payload
+        if end == self.size:
+            return None  # blocks that did not reach the disk
+        self.refuse_damage(position)
 
     @staticmethod
     def behind(position: int, payload: bytes) -> int:
@@ -138,25 +154,6 @@ class RecordFile:
         if int(line[len(mark) :]) > layout:
             self.refuse("written by a newer maskerade_fast")
         self.first = len(line) + 1
-
-    def _payload(self, position: int) -> bytes | None:
-        self._file.seek(position)
-        head = self._file.read(_HEAD.size)
-        if len(head) < _HEAD.size:
-            return None
-        length, check = _HEAD.unpack(head)
-        if zlib.crc32(head[:8]) != check or length == 0:
-            self._require_zeros(head, position)
-            return None
-        end = position + _HEAD.size + length + _CHECK
-        if end > self.size and end > self.end:
-            return None
-        payload, digest = self._file.read(length), self._file.read(_CHECK)
-        if hashlib.blake2b(payload, digest_size=_CHECK).digest() != digest:
-            if end == self.size:
-                return None  # blocks that did not reach the disk
-            self.refuse_damage(position)
-        return payload
 
     def _require_zeros(self, content: bytes, position: int) -> None:
         """Refuse damage, unless only zeros follow: without power a file may be lengthened and not filled."""

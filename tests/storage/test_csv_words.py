@@ -91,7 +91,7 @@ def test_rows_that_begin_as_comments(
     tmp_path: Path, content: str, lines: list[int], problem: str, notes: tuple[str, ...]
 ) -> None:
     table = table_of(tmp_path, content)
-    assert (table.lines.tolist(), table.notes) == (lines, notes)
+    assert ([line for line, _ in table._reader.rows()], table.notes) == (lines, notes)
     assert problem in table.problems.get(0, "")
     assert (0 in table.problems) == bool(problem)
 

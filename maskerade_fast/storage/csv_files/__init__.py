@@ -43,8 +43,6 @@ class Table:
     origins : array, shape (K,)
         Integers. They are not 0 for columns whose numbers are large compared to their range and have more digits than
         float64 holds, or are 2^53 and larger and written to the unit.
-    lines : int64 array, shape (N,)
-        Line of the file on which each row begins, from 1.
     has_header : bool
         Whether the file gives names.
     problems : mapping of int to str
@@ -61,7 +59,6 @@ class Table:
     names: tuple[str, ...]
     values: Array
     origins: Array
-    lines: Array
     has_header: bool
     problems: Mapping[int, str]
     lost: Mapping[int, str]
@@ -211,7 +208,6 @@ def read_table(path: str | os.PathLike[str], *, header: bool | None = None, expe
         names=reader.names,
         values=reader.values,
         origins=reader.origins,
-        lines=reader.lines,
         has_header=reader.has_header,
         problems=reader.problems,
         lost=reader.lost,

@@ -136,7 +136,7 @@ class _Column:
         if value == 0.0:  # perhaps 1e-999999999999999999999, which decimal refuses
             return
         exact = exact_number(cell)
-        full = abs(value) >= _WHOLE and _exponent(exact) <= 0
+        full = abs(value) >= _WHOLE and int(exact.as_tuple().exponent) <= 0
         self.to_the_unit |= full
         is_long = _is_longer(exact, value, self.step, full)
         if is_long:
@@ -214,11 +214,6 @@ def _first_lost(numbers: Array, rest: Array, from_first: Array) -> int:
         if len(late) and len(late) >= least:
             return int(late.min())
     return -1
-
-
-def _exponent(exact: decimal.Decimal) -> int:
-    exponent = exact.as_tuple().exponent
-    return exponent if isinstance(exponent, int) else 0
 
 
 def _is_longer(exact: decimal.Decimal, value: float, step: float, full: bool) -> bool:

@@ -43,7 +43,6 @@ class Reader:
 
     values: Array
     origins: Array
-    lines: Array
     empty: tuple[int, ...]
 
     def __init__(self, path: str, text: TableText) -> None:
@@ -152,8 +151,8 @@ class Reader:
         return () if len(cells) != self.width or numeric or not any(cells) else tuple(map(_name, cells))
 
     def _read_numbers(self) -> None:
-        """Read values (N, K) and lines (N,) row by row: rows of strings take tens of times the memory of the file."""
-        numbers, lines = array("d"), array("q")
+        """Read values (N, K) row by row: rows of strings take tens of times the memory of the file."""
+        numbers = array("d")
         width, content = self.width, self.text.content
         underscores = content.find(b"_", content.find(b"\n") + 1) >= 0  # Python reads 1_000, no CSV means it
         rows = Rows(self.text, width)
@@ -163,16 +162,14 @@ class Reader:
             try:
                 row = list(map(float, cells))
             except ValueError:
-                row = self._odd_row(line, cells, is_first=not lines)
+                row = self._odd_row(line, cells, is_first=not numbers)
             else:
                 if not math.isfinite(sum(row)) or (underscores and "_" in "".join(cells)):
-                    row = self._odd_row(line, cells, is_first=not lines)
+                    row = self._odd_row(line, cells, is_first=not numbers)
             numbers.fromlist(row)
-            lines.append(line)
         if skipped := rows.skipped(self._named_by):
             self.notes.append(skipped)
         self.values = np.frombuffer(numbers, dtype=np.float64).reshape(-1, width)
-        self.lines = np.frombuffer(lines, dtype=np.int64)
 
     def _odd_row(self, line: int, cells: Sequence[str], *, is_first: bool) -> list[float]:
         """Values of a row with a missing cell, or one that `float` does not read."""
