@@ -29,7 +29,7 @@ from .mixture_measure import MixtureMeasure
 
 NETS = 8
 """Number of independent nets of nodes."""
-MOST_GROUPS = 12
+MOST_REPLICATES = 12
 """Most replicates that an error is estimated from; more are joined."""
 FEW_EFFECTIVE = 10.0
 """An estimate from fewer effective draws is called uncertain."""
@@ -80,13 +80,13 @@ class ControlledEstimate:
         return self.explained if self.explained >= _TRUSTED else 0.0
 
 
-def plain_estimate(log_f: Array, groups: Array) -> tuple[float, float]:
+def plain_estimate(log_f: Array, replicates: Array) -> tuple[float, float]:
     """Log of the mean of f over draws, and the standard error of the logarithm from replicates.
 
     Parameters
     ----------
     log_f : array, shape (M,); minus infinity for f = 0
-    groups : array of int, shape (M,)
+    replicates : array of int, shape (M,)
         Number of the replicate of each draw.
     """
     top = float(log_f.max())
@@ -94,7 +94,7 @@ def plain_estimate(log_f: Array, groups: Array) -> tuple[float, float]:
         return -math.inf, math.inf
     f = np.exp(log_f - top)
     mean = float(f.mean())
-    return math.log(mean) + top, log_sd(standard_error(f, groups) / mean)
+    return math.log(mean) + top, log_sd(standard_error(f, replicates) / mean)
 
 
 def effective_size(log_f: Array) -> float:
@@ -123,17 +123,17 @@ def cut_outliers(log_f: Array) -> tuple[Array, float]:
     return cut, log_mean - (float(special.logsumexp(cut)) - math.log(len(cut)))
 
 
-def standard_error(values: Array, groups: Array) -> float:
+def standard_error(values: Array, replicates: Array) -> float:
     """Standard error of the mean of values, from the spread of the means of replicates.
 
     Fewer than four replicates are ignored: the spread of the values themselves then counts. More than 12 are joined to
     12, whose means are closer to normal.
     """
-    labels = np.unique(groups, return_inverse=True)[1]
+    labels = np.unique(replicates, return_inverse=True)[1]
     count = int(labels.max()) + 1
     if count < 4:
         return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.inf
-    labels = labels * min(count, MOST_GROUPS) // count
+    labels = labels * min(count, MOST_REPLICATES) // count
     sizes = np.bincount(labels)
     means = np.bincount(labels, values) / sizes
     shares = sizes / len(values)
@@ -149,7 +149,7 @@ def controlled_estimate(
     measure: MixtureMeasure,
     mixtures: GMMBatch,
     log_likelihoods: Array,
-    groups: Array,
+    replicates: Array,
     nets: Sequence[Draws],
     metric: Metric,
     power: int,
@@ -163,7 +163,7 @@ def controlled_estimate(
         q, settled before the draws were made.
     mixtures : GMMBatch of h mixtures, on the host
     log_likelihoods : array, shape (h,)
-    groups : array of int, shape (h,)
+    replicates : array of int, shape (h,)
         The replicate of each draw from q; -1 for other mixtures, which only train the surrogate.
     nets : sequence of Draws from q
         Independent nets of nodes.
@@ -173,15 +173,15 @@ def controlled_estimate(
         Where its hyper-kernels are computed.
     """
     ratio = measure.log_density_ratio(mixtures)
-    sampled = groups >= 0
+    sampled = replicates >= 0
     log_f = log_likelihoods + ratio
     log_f[sampled], cut = cut_outliers(log_f[sampled])
     log_likelihoods = log_f - ratio
     placed = mixtures.to(device)
     of_likelihood = _Prediction.of(
-        Surrogate.fit(placed, log_likelihoods, metric=metric, power=power), np.exp(ratio), groups
+        Surrogate.fit(placed, log_likelihoods, metric=metric, power=power), np.exp(ratio), replicates
     )
-    of_f = _Prediction.of(Surrogate.fit(placed, log_f, metric=metric, power=power), np.ones(len(ratio)), groups)
+    of_f = _Prediction.of(Surrogate.fit(placed, log_f, metric=metric, power=power), np.ones(len(ratio)), replicates)
     chosen = of_likelihood if of_likelihood.relative_error < of_f.relative_error else of_f
     nodes = concat([net.mixtures for net in nets])
     placed_nodes = nodes.to(device)
@@ -189,7 +189,7 @@ def controlled_estimate(
     if chosen is of_likelihood:
         v = v * np.exp(measure.log_density_ratio(nodes))
     best = _Fit.of(chosen, placed_nodes, v, np.repeat(np.arange(len(nets)), [len(net) for net in nets]))
-    plain, plain_sd = plain_estimate(log_f[sampled], groups[sampled])
+    plain, plain_sd = plain_estimate(log_f[sampled], replicates[sampled])
     # two estimates of one number: as far as their difference exceeds its standard error, one of them is wrong
     disagreement = max(0.0, abs(best.log_mean - plain) - 2.0 * math.hypot(plain_sd, best.relative_error))
     log_evidence, sd = best.log_mean, math.hypot(log_sd(_CAUTION * best.relative_error), disagreement)
@@ -214,7 +214,7 @@ class _Prediction:
 
     surrogate: Surrogate
     rows: Array  # of the draws among the h mixtures
-    groups: Array  # (M,)
+    replicates: Array  # (M,)
     f: Array  # (M,)
     predicted: Array  # (M,)
     shift: Array  # (M,), z at a draw less its prediction
@@ -222,9 +222,9 @@ class _Prediction:
     explained: float
 
     @classmethod
-    def of(cls, surrogate: Surrogate, scale: Array, groups: Array) -> _Prediction:
+    def of(cls, surrogate: Surrogate, scale: Array, replicates: Array) -> _Prediction:
         """Predict at the draws; f is `scale` (h,) times what the surrogate models."""
-        rows = np.flatnonzero(groups >= 0)
+        rows = np.flatnonzero(replicates >= 0)
         alpha = surrogate.solve_transposed(surrogate.whitened)
         inverse = surrogate.whiten(np.eye(len(alpha)))
         shift = (alpha / np.einsum("ij,ij->j", inverse, inverse))[rows]
@@ -235,13 +235,13 @@ class _Prediction:
         coefficient = min(max(slope, 0.0), 1.0)
         left = float((f - coefficient * predicted).var())
         explained = 1.0 - left / spread if spread > 0.0 else 1.0
-        return cls(surrogate, rows, groups[rows], f, predicted, shift, coefficient, explained)
+        return cls(surrogate, rows, replicates[rows], f, predicted, shift, coefficient, explained)
 
     @property
     def relative_error(self) -> float:
         """Relative error of the mean of f, without the error of the surrogate's integral."""
         mean = float(self.f.mean())
-        error = standard_error(self.f - self.coefficient * self.predicted, self.groups)
+        error = standard_error(self.f - self.coefficient * self.predicted, self.replicates)
         return error / mean if mean > 0.0 else math.inf
 
 
@@ -288,7 +288,7 @@ class _Fit:
             node_values=surrogate.epsilon + 0.5 * mu * mu,
             integrals=integrals,
             mean=float(terms.mean()),
-            error=math.hypot(standard_error(terms, prediction.groups), coefficient * node_error),
+            error=math.hypot(standard_error(terms, prediction.replicates), coefficient * node_error),
         )
 
     def by_size(self, sizes: Array, node_sizes: Array, n_max: int) -> Array:

@@ -1,7 +1,8 @@
 """Mixtures of multivariate t distributions over latent coordinates: proposal densities of adaptive importance sampling.
 
 docs/mathematics.md section 9. Each mixture size has one such density over its d coordinates, which are standard normal
-under the prior; a share of the prior itself keeps the ratio of prior to density bounded.
+under the prior; a share of the prior itself keeps the ratio of prior to density bounded. A kernel here is one t
+distribution of a kernel density estimate, not a covariance and not CUDA code.
 """
 
 from __future__ import annotations

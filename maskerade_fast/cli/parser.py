@@ -9,8 +9,8 @@ import unicodedata
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .._version import installed_version
 from ..model.trend import TRENDS
-from .about import version
 from .console import EXIT_STATUSES
 
 
@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
         description="Gaussian processes, averaged over spectral mixture kernels by Bayesian quadrature.",
         **shape,
     )
-    top.add_argument("--version", action="version", version=f"%(prog)s {version('maskerade_fast')}")
+    top.add_argument("--version", action="version", version=f"%(prog)s {installed_version('maskerade_fast')}")
     commands = top.add_subparsers(dest="command", required=True, metavar="fit | predict | info | warm-up")
     _add_fit(commands.add_parser("fit", help="learn from a CSV file; print evidence and scores", **shape))
     _add_predict(commands.add_parser("predict", help="predict the rows of a file with a saved model", **shape))
@@ -66,7 +66,7 @@ def _add_table(command: argparse.ArgumentParser) -> None:
         "--header",
         metavar="yes|no",
         type=_yes_or_no,
-        help="whether the first row holds names (default: found out, and said)",
+        help="whether the first row holds names (default: detected, with a note)",
     )
 
 

@@ -75,7 +75,7 @@ class Information:
 
     @cached_property
     def on_host(self) -> Information:
-        """The same for batches on the host."""
+        """This information for batches on the host."""
         other = Information(self.surrogate.on_host, self.evidence)
         if other.surrogate is not self.surrogate:
             other.support = other.surrogate.prepare(self.support.batch.to("cpu"))

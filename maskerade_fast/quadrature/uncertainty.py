@@ -38,7 +38,8 @@ class Uncertainty:
             h, b = white.shape
             self.factor = np.zeros((h + b, h + b))
             self.factor[:h, :h], self.factor[h:, :h] = surrogate.factor, white.T
-            # A twin of a chosen mixture leaves a corner of rounding errors: a floor keeps it positive definite.
+            # A mixture that repeats a chosen one leaves a corner of rounding errors: a floor keeps it positive
+            # definite.
             self.factor[h:, h:] = np.linalg.cholesky(corner + 1e-10 * surrogate.outputscale * np.eye(b))
             self.support = surrogate.prepare(concat([surrogate.mixtures, extra]))
             self.mean_weights = np.concatenate([self.mean_weights, np.zeros(b)])

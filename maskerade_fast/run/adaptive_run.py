@@ -17,7 +17,7 @@ from .._checks import Array
 from ..adaptive.adaptation import Adaptation, Sample
 from ..adaptive.control_variate import (
     FEW_EFFECTIVE,
-    MOST_GROUPS,
+    MOST_REPLICATES,
     NETS,
     ControlledEstimate,
     controlled_estimate,
@@ -77,7 +77,7 @@ class AdaptiveState:
     draws: GMMBatch | None
     values: Array
     log_f: Array
-    groups: Array  # the replicate of each draw; -1 where one only trains the surrogate
+    replicates: Array  # the replicate of each draw; -1 where one only trains the surrogate
     row: HistoryRow
     last: tuple[int, float]  # cost and seconds of the last batch
     turn: int  # rows so far
@@ -86,12 +86,12 @@ class AdaptiveState:
     @property
     def n_replicates(self) -> int:
         """Batches drawn from the settled measure."""
-        return int(self.groups.max(initial=-1)) + 1
+        return int(self.replicates.max(initial=-1)) + 1
 
     @property
     def rests_on_few(self) -> bool:
         """Whether enough draws from the settled measure show that it misses much of the posterior."""
-        own = self.log_f[self.groups >= 0]
+        own = self.log_f[self.replicates >= 0]
         return self.n_replicates >= _TELLING and effective_size(own) < _FEW_SHARE * len(own)
 
     @property
@@ -108,7 +108,7 @@ class AdaptiveState:
         earlier = slice(max(0, len(self.sample.log_likelihoods) - _MOST_TRAINING), None)
         mixtures = concat([self.sample.mixtures[earlier], self.draws])
         values = np.concatenate([self.sample.log_likelihoods[earlier], self.values])
-        return mixtures, values, np.concatenate([np.full(len(values) - len(self.values), -1), self.groups])
+        return mixtures, values, np.concatenate([np.full(len(values) - len(self.values), -1), self.replicates])
 
 
 class AdaptiveRun:
@@ -134,12 +134,12 @@ class AdaptiveRun:
             for settling in self._settling(state, effective):
                 state = settling
                 yield state
-        first, draws = self._left(), self._replicates()
+        first, draws = self._left(), self._replicate_limits()
         while True:
             if state.rests_on_few and self._left() >= max(0.5 * first, _LEAST_ROUND):
                 state = self._unsettled(state)
                 yield state
-                draws = self._replicates()
+                draws = self._replicate_limits()
             informed = self.acquisition != "random" and state.values.size > 0 and state.turn % 2
             seconds = self.problem.seconds + state.finish_seconds
             size = (limits if informed else draws).next_batch(self.counted.cost, seconds, state.last[1])
@@ -152,12 +152,14 @@ class AdaptiveRun:
 
     def posterior(self, state: AdaptiveState) -> Posterior:
         """See `drive.Run`."""
-        mixtures, values, groups = state.everything()
-        if not np.isfinite(values[groups >= 0]).any():
+        mixtures, values, replicates = state.everything()
+        if not np.isfinite(values[replicates >= 0]).any():
             no_finite_likelihood()
         problem, measure = self.problem, state.settled or state.sample.measure
         nets = [measure.draw(max(1, self.nodes // NETS), self.rng) for _ in range(NETS)]
-        controlled = controlled_estimate(measure, mixtures, values, groups, nets, problem.metric, POWER, problem.device)
+        controlled = controlled_estimate(
+            measure, mixtures, values, replicates, nets, problem.metric, POWER, problem.device
+        )
         controlled = with_doubt(controlled, self.adaptation.log_evidence_by_modes)
         last = history_row(self.counted, controlled.log_evidence, controlled.log_evidence_sd)
         return from_draws(problem, controlled, values, last, _warnings(state, controlled, problem.prior))
@@ -178,9 +180,9 @@ class AdaptiveRun:
         """Draws from the settled measure that the rest of the budget allows."""
         return min(self._planned() - self.counted.cost, _MOST_DRAWS)
 
-    def _replicates(self) -> Limits:
-        """Limits with batches as large as `MOST_GROUPS` replicates allow, since long nets have smaller errors."""
-        return replace(self.limits, batch_size=max(self.limits.batch_size, -(-self._left() // MOST_GROUPS)))
+    def _replicate_limits(self) -> Limits:
+        """Limits with batches as large as `MOST_REPLICATES` replicates allow, since long nets have smaller errors."""
+        return replace(self.limits, batch_size=max(self.limits.batch_size, -(-self._left() // MOST_REPLICATES)))
 
     # ---- steps ----
 
@@ -212,7 +214,7 @@ class AdaptiveRun:
         """Refit the measure to its draws; these no longer count, since the new measure depends on where they fell."""
         assert state.draws is not None
         assert state.settled is not None
-        own = np.flatnonzero(state.groups >= 0)
+        own = np.flatnonzero(state.replicates >= 0)
         rest = self._planned() - self.counted.cost
         self.adaptation.absorb(state.draws[own], state.values[own], state.settled, rest)
         return self._adapted(state)
@@ -223,10 +225,10 @@ class AdaptiveRun:
         assert sample is not None
         log_f = sample.log_likelihoods + sample.measure.log_density_ratio(sample.mixtures)
         row = history_row(self.counted, *plain_estimate(log_f, np.zeros(len(log_f), dtype=np.int64)))
-        empty, groups = np.empty(0), np.empty(0, dtype=np.int64)
+        empty, replicates = np.empty(0), np.empty(0, dtype=np.int64)
         turn, failed = (0, 0) if state is None else (state.turn, state.failed_starts)
         last = row.since(None if state is None else state.row)
-        return AdaptiveState(sample, None, None, empty, empty, groups, row, last, turn + 1, failed)
+        return AdaptiveState(sample, None, None, empty, empty, replicates, row, last, turn + 1, failed)
 
     def _drawn(self, state: AdaptiveState, size: int) -> AdaptiveState:
         """Draw a batch from the settled measure; every batch is a replicate."""
@@ -246,20 +248,25 @@ class AdaptiveRun:
         return self._learned(state, next_batch.mixtures, measure, np.full(size, -1), next_batch.failed_starts)
 
     def _learned(
-        self, state: AdaptiveState, mixtures: GMMBatch, measure: MixtureMeasure, groups: Array, failed_starts: int = 0
+        self,
+        state: AdaptiveState,
+        mixtures: GMMBatch,
+        measure: MixtureMeasure,
+        replicates: Array,
+        failed_starts: int = 0,
     ) -> AdaptiveState:
         values = self.counted.values(mixtures)
         log_f = np.concatenate([state.log_f, values + measure.log_density_ratio(mixtures)])
-        groups = np.concatenate([state.groups, groups])
-        own = groups >= 0
-        row = history_row(self.counted, *plain_estimate(log_f[own], groups[own]))
+        replicates = np.concatenate([state.replicates, replicates])
+        own = replicates >= 0
+        row = history_row(self.counted, *plain_estimate(log_f[own], replicates[own]))
         return replace(
             state,
             settled=measure,
             draws=mixtures if state.draws is None else concat([state.draws, mixtures]),
             values=np.concatenate([state.values, values]),
             log_f=log_f,
-            groups=groups,
+            replicates=replicates,
             row=row,
             last=row.since(state.row),
             turn=state.turn + 1,

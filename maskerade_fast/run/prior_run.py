@@ -30,7 +30,7 @@ from .result import from_quadrature
 
 @dataclass(frozen=True, eq=False)
 class PriorState:
-    """What a run has learned after a batch."""
+    """The state of a run after a batch."""
 
     surrogate: Surrogate
     evidence: Evidence

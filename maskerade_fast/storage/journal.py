@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
@@ -31,7 +30,7 @@ import numpy as np
 
 from .._checks import Array
 from .._text import shortened
-from .._version import __version__
+from .._version import __version__, installed_version
 from ..errors import DataError
 from ..model.gmm import GMMBatch
 from .record_file import RecordFile
@@ -246,7 +245,7 @@ class Journal:
         self._next = self._file.end
 
     def _full_identity(self) -> dict[str, Any]:
-        versions = {name: _version(name) for name in ("numpy", "scipy", "numba")}
+        versions = {name: installed_version(name) or "unknown" for name in ("numpy", "scipy", "numba")}
         return {**self.identity, "version": __version__, **versions, "machine": platform.machine()}
 
 
@@ -290,10 +289,3 @@ def _difference(name: str, stored: Any, own: Any) -> str:
     if any(text.startswith(("blake2b ", "generator ")) for text in texts):
         return f"{name} differs"
     return f"{name} is {texts[0]} there, {texts[1]} here"
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

@@ -48,13 +48,13 @@ def estimate(seed: int, count: int = 120, outlier: float = 0.0):
     from maskerade_fast.model.gmm import concat
 
     mixtures = concat([PRIOR.sample(8, rng).mixtures, *batches])
-    groups = np.concatenate([np.full(24, -1), np.repeat(np.arange(count // 20), 20)])
+    replicates = np.concatenate([np.full(24, -1), np.repeat(np.arange(count // 20), 20)])
     nets = [q.draw(512, rng) for _ in range(8)]
     values = log_likelihood(mixtures)
     if outlier:
         log_f = values + q.log_density_ratio(mixtures)
         values[50] += np.log(outlier * np.exp(log_f[24:] - log_f[50]).sum())
-    return controlled_estimate(q, mixtures, values, groups, nets, default_metric(PRIOR), 1, "cpu")
+    return controlled_estimate(q, mixtures, values, replicates, nets, default_metric(PRIOR), 1, "cpu")
 
 
 def by_draws_alone(found: ControlledEstimate) -> float:
@@ -140,8 +140,8 @@ def test_leaving_out_is_exact() -> None:
 def test_standard_error() -> None:
     rng = np.random.default_rng(1)
     values = rng.normal(size=(2000, 240))
-    groups = np.repeat(np.arange(12), 20)
-    errors = np.array([standard_error(v, groups) for v in values])
+    replicates = np.repeat(np.arange(12), 20)
+    errors = np.array([standard_error(v, replicates) for v in values])
     assert np.mean(np.abs(values.mean(axis=1)) < 2.0 * errors) == pytest.approx(0.954, abs=0.015)
     few = standard_error(values[0], np.zeros(240, dtype=int))
     assert few == pytest.approx(values[0].std(ddof=1) / np.sqrt(240))
