@@ -84,15 +84,6 @@ class Stream:
         return id(self._stream)
 
 
-class Utf8:
-    """A stream for data, in UTF-8 like files."""
-
-    def __init__(self, stream: Stream) -> None:
-        stream.flush()
-        self.write = stream.write_utf8
-        self.flush = stream.flush
-
-
 def _encodable(text: str, encoding: str | None) -> str:
     """`text`, with replacements for characters that `encoding` lacks."""
     encoding = encoding or "utf-8"

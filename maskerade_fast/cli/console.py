@@ -28,7 +28,7 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from .._start import AS_COMMAND, INTERRUPTED, interrupt_signals, occupy_closed_streams
-from .._streams import Stream, Utf8
+from .._streams import Stream
 from ..errors import BackendUnavailableError, DataError, MissingDependencyError, UsageError
 
 FAULT, BAD_INPUT = 1, 2
@@ -95,10 +95,11 @@ class Session:
         """Print "Warning: ..." in one line on standard error, unless quiet."""
         self.note(f"Warning: {text}")
 
-    def data_stream(self) -> TextIO:
-        """Standard output for data: UTF-8, for any encoding of the terminal."""
+    def data_writer(self) -> Callable[[str], Any]:
+        """A function that writes data to standard output, in UTF-8 for any encoding of the terminal."""
         stream = sys.stdout if isinstance(sys.stdout, Stream) else Stream(sys.stdout)
-        return cast(TextIO, Utf8(stream))
+        stream.flush()
+        return stream.write_utf8
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         self.interrupts += number != _ALARM
@@ -111,9 +112,6 @@ class Session:
             self._waited = self._writing and self.interrupts == 1
             if not self._waited:
                 raise KeyboardInterrupt
-
-    def _kept(self) -> str:
-        return "all is written" if self._waited else "the result rests on what was evaluated until then"
 
     def _interrupted(self) -> int:
         _say_line(f"{self.program}: interrupted {self.stage}")
@@ -160,7 +158,8 @@ def run(work: Callable[[Session], int]) -> int:
             else:
                 if session.interrupted and status == 0:
                     status = INTERRUPTED
-                    _say_line(f"{session.program}: interrupted; {session._kept()}")
+                    kept = "all is written" if session._waited else "the result rests on what was evaluated until then"
+                    _say_line(f"{session.program}: interrupted; {kept}")
             output.flush()
             if output.failure is not None and not _is_broken_pipe(output.failure):
                 _say_line(f"{session.program}: standard output: cannot be written ({_reason(output.failure)})")

@@ -99,7 +99,7 @@ def _marginalised(X: Inputs, y: Array, options: argparse.Namespace, session: Ses
             if not gc.isenabled():  # `_start` has switched the collector off while modules load
                 gc.freeze()
                 gc.enable()
-            return beat.callback(newest)
+            return beat(newest)
 
         return marginalise(
             X,

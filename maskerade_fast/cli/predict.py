@@ -38,7 +38,7 @@ def predict(options: argparse.Namespace, session: Session) -> int:
     if not whole.all():
         session.note(f"{count(int((~whole).sum()), 'row')} with missing inputs: kept, without a prediction.")
     with ticking(lambda: session.note(f"Predicting {count(len(y), 'row')}."), every=30.0):
-        write_predictions(options.predictions or session.data_stream(), post, selection, np.arange(len(y)))
+        write_predictions(options.predictions or session.data_writer(), post, selection, np.arange(len(y)))
     scored = whole & np.isfinite(y)
     if scored.any():
         for line in scores(post, post.predict(X[scored]), X[scored], y[scored]):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,8 +39,10 @@ def scores(post: Posterior, prediction: Prediction, X: Inputs, y: Array) -> Iter
     yield f"Log density     {float(np.mean(prediction.log_density(y))):.4f} a row (nats){joint}"
 
 
-def write_predictions(destination: Path | TextIO, post: Posterior, selection: Selection, rows: Array) -> None:
-    """Write a line for each of `rows` to a file or a stream; those without inputs have empty cells."""
+def write_predictions(
+    destination: Path | Callable[[str], Any], post: Posterior, selection: Selection, rows: Array
+) -> None:
+    """Write a line for each of `rows` to a file, or by a function; rows without inputs have empty cells."""
     X, y = selection.X(post.standardiser.x_origin)[rows], selection.y()[rows]
     whole = selection.whole()[rows]
     actual = None if selection.target is None else y
@@ -49,7 +51,7 @@ def write_predictions(destination: Path | TextIO, post: Posterior, selection: Se
     )
     if not isinstance(destination, Path):
         for line in lines:
-            destination.write(line)
+            destination(line)
         return
     with replacing_text(destination) as file:
         file.writelines(lines)

@@ -14,28 +14,6 @@ if TYPE_CHECKING:
 _PATIENCE = 2.0  # seconds to wait for an action to end; a terminal may block it
 
 
-class Heartbeat:
-    """The newest row of a run, and the line about it."""
-
-    def __init__(self, stop: Callable[[], bool], doing: Callable[[], str]) -> None:
-        self._stop, self._doing = stop, doing
-        self._start = time.monotonic()
-        self._row: HistoryRow | None = None
-
-    def callback(self, row: HistoryRow) -> bool:
-        """Take a row; `marginalise` ends when this returns True."""
-        self._row = row
-        return self._stop()
-
-    def line(self) -> str:
-        """Seconds since the start, and the newest row or, before the first, what the run does."""
-        row, seconds = self._row, time.monotonic() - self._start
-        if row is None:
-            return f"{seconds:.0f} s: {self._doing()}"
-        value = f"{row.log_evidence:.1f} ± {row.log_evidence_sd:.1f}"
-        return f"{seconds:.0f} s: {row.evaluations} likelihoods, log evidence {value}"
-
-
 @contextmanager
 def heartbeat(
     say: Callable[[str], Any],
@@ -43,8 +21,8 @@ def heartbeat(
     *,
     stop: Callable[[], bool] = lambda: False,
     doing: Callable[[], str] = lambda: "Preparing.",
-) -> Iterator[Heartbeat]:
-    """Say one line every so many seconds while the block runs.
+) -> Iterator[Callable[[HistoryRow], bool]]:
+    """Say one line about a run every so many seconds while the block runs; gives the callback for `marginalise`.
 
     Parameters
     ----------
@@ -53,13 +31,28 @@ def heartbeat(
     every : float
         Seconds.
     stop : callable
-        True if the run is to end; `Heartbeat.callback` calls it for every row.
+        True if the run is to end; the callback calls and returns it for every row.
     doing : callable
         Words for what the run does before the first row.
     """
-    beat = Heartbeat(stop, doing)
-    with ticking(lambda: say(beat.line()), every):
-        yield beat
+    newest: HistoryRow | None = None
+    start = time.monotonic()
+
+    def callback(row: HistoryRow) -> bool:
+        nonlocal newest
+        newest = row
+        return stop()
+
+    def tick() -> None:
+        row, seconds = newest, time.monotonic() - start
+        if row is None:
+            say(f"{seconds:.0f} s: {doing()}")
+        else:
+            value = f"{row.log_evidence:.1f} ± {row.log_evidence_sd:.1f}"
+            say(f"{seconds:.0f} s: {row.evaluations} likelihoods, log evidence {value}")
+
+    with ticking(tick, every):
+        yield callback
 
 
 @contextmanager

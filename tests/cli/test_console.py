@@ -86,7 +86,7 @@ def test_data_are_utf8_in_every_encoding(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def work(session: Session) -> int:
         print("first")
-        session.data_stream().write("漢,±\n")
+        session.data_writer()("漢,±\n")
         print("last")
         return 0
 
@@ -355,9 +355,9 @@ def test_a_fit_is_ended_by_its_heartbeat() -> None:
     row = HistoryRow(1, 1, 0.0, 0.0, 1.0, 0.0)
     session = Session()
     with heartbeat(print, stop=lambda: session.interrupted) as beat:
-        assert beat.callback(row) is False
+        assert beat(row) is False
         session.interrupts = 1
-        assert beat.callback(row) is True
+        assert beat(row) is True
 
 
 @posix
@@ -442,7 +442,7 @@ def test_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with heartbeat(say, every=0.01) as beat:
         assert heard.wait(20.0)
-        beat.callback(HistoryRow(120, 120, 1.0, -613.24, 0.41, -600.0))
+        beat(HistoryRow(120, 120, 1.0, -613.24, 0.41, -600.0))
         heard.clear()
         assert heard.wait(20.0)
         heard.clear()
