@@ -45,6 +45,7 @@ METHOD = (
     "posterior/bands",
     "posterior/calibration",
     "posterior/posterior",
+    "posterior/selection",
     "quadrature/acquisition",
     "quadrature/evidence",
     "quadrature/information",
