@@ -28,8 +28,10 @@ _WIDE, _MOST_WRITTEN = 1000.0, 17
 _WHOLE = 2.0**53
 # A number of fewer characters has no more digits than float64 holds
 _LEAST_LONG = 16
-# Largest rounding, relative to the distance from the next number: of all but this share of the numbers, and of any
-_MOST_OFTEN, _MOST_ONCE, _OFTEN = 1e-9, 1e-3, 0.1
+# Largest rounding, relative to the distance from the next number, of a single number
+_MOST_ONCE = 1e-3
+# The same for a share of the numbers, and this share
+_MOST_OFTEN, _OFTEN = 1e-9, 0.1
 _EXACT = decimal.Context(
     prec=4000,  # of numbers up to 1.8e308 with `MOST_DIGITS` digits, all
     Emax=10_000,
