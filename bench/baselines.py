@@ -23,8 +23,8 @@ from scipy import special
 from maskerade_fast import GMMBatch
 from maskerade_fast._optimize import maximise_in_lockstep
 from maskerade_fast.adaptive.counted_posterior import GRADIENT_COST, CountedPosterior
-from maskerade_fast.adaptive.modes import curved
-from maskerade_fast.adaptive.starts import Summit
+from maskerade_fast.adaptive.modes import with_curvatures
+from maskerade_fast.adaptive.starts import LatentPoint
 from maskerade_fast.model.gmm import concat
 from maskerade_fast.model.latent import Latent
 from maskerade_fast.model.nets import power_of_two, sobol_normal
@@ -103,12 +103,12 @@ def map_kernel(
     """
     begin, cost = time.perf_counter(), target.cost
     sizes = list(range(1, target.prior.max_components + 1)) if sizes is None else sizes
-    begun: list[Summit] = []
+    begun: list[LatentPoint] = []
     for n in sizes:
         points = sobol_normal(target.latent_map.dimension(n), power_of_two(max(starts, _FEWEST_DRAWS)), rng)
         values = target.values(target.latent_map.forward(_latent(target, n, points)))
         best = np.argsort(-values, kind="stable")[:starts]
-        begun += [Summit(n, points[b], float(values[b])) for b in best if values[b] > -math.inf]
+        begun += [LatentPoint(n, points[b], float(values[b])) for b in best if values[b] > -math.inf]
 
     def evaluate(rows: list[int], points: list[Array]) -> list[tuple[float, Array]]:
         latent = target.latent_map.latent([begun[k].size for k in rows], np.concatenate(points))
@@ -119,14 +119,14 @@ def map_kernel(
         return list(zip(values.tolist(), gradients, strict=True))
 
     ends = maximise_in_lockstep(evaluate, [s.xi for s in begun], max_evaluations=steps, tolerance=1e-8, memory=40)
-    summits = [Summit(s.size, e.x, e.value) for s, e in zip(begun, ends, strict=True) if e is not None]
-    if not summits:
+    maxima = [LatentPoint(s.size, e.x, e.value) for s, e in zip(begun, ends, strict=True) if e is not None]
+    if not maxima:
         raise ValueError("y: no start has a finite likelihood")
-    top = max(summits, key=lambda s: s.log_posterior)
+    top = max(maxima, key=lambda s: s.log_posterior)
     by_size = np.full(target.prior.max_components, np.nan if likelihood_only else -np.inf)
     if not likelihood_only:
-        budget = sum(GRADIENT_COST * (len(s.xi) + 1) for s in summits)
-        for mode in curved(target, summits, budget):
+        budget = sum(GRADIENT_COST * (len(s.xi) + 1) for s in maxima)
+        for mode in with_curvatures(target, maxima, budget):
             by_size[mode.size - 1] = np.logaddexp(by_size[mode.size - 1], mode.log_mass)
     return Estimate(
         float(special.logsumexp(by_size, b=target.prior.size_probabilities)),

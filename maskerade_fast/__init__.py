@@ -35,9 +35,10 @@ from .ops.mixture_prediction import Prediction, combine_gaussians
 from .posterior.bands import Band
 from .posterior.history import HistoryRow
 from .posterior.posterior import Posterior, load
-from .quadrature.acquisition import mutual_information, uncertainty
 from .quadrature.evidence import Evidence, integrate
+from .quadrature.information import mutual_information
 from .quadrature.surrogate import Surrogate
+from .quadrature.uncertainty import uncertainty
 from .run.marginalise import marginalise
 from .run.warm_up import warm_up
 

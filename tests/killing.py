@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -73,7 +74,7 @@ def killed(proposals: str, n_points: int, budget: int, path: Path, chance: rando
     time.sleep(after)
     process.kill()
     output = process.communicate()[0]
-    rows = [int(line.split()[1]) for line in output.splitlines() if line.startswith("row")]
+    rows = [int(number) for number in re.findall(r"^row (\d+).*\n", output, re.MULTILINE)]  # the last may be cut short
     reported = rows[-1] if rows else 0
     length, kept = size_and_count(path)
     assert kept >= max(held, reported), (held, reported, kept)
@@ -81,7 +82,7 @@ def killed(proposals: str, n_points: int, budget: int, path: Path, chance: rando
 
 
 def size_and_count(path: Path) -> tuple[int, int]:
-    """Bytes of whole frames in a journal, and likelihoods in them; read by the layout, not by the package."""
+    """Bytes of whole records in a journal, and likelihoods in them; read by the layout, not by the package."""
     content = path.read_bytes() if path.exists() else b""
     place = content.find(b"\n") + 1
     count, first = 0, True

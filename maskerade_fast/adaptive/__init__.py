@@ -1,1 +1,1 @@
-"""The adaptive reference measure: modes of the posterior, t distributions round them, and evidence from their draws."""
+"""The adaptive reference measure: modes of the posterior, t distributions around them, evidence from draws of these."""

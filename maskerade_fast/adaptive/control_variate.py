@@ -1,11 +1,11 @@
 """Evidence from draws of a settled measure, with the surrogate as control variate (mathematics.md section 9).
 
-Draws θ_i from q give the unbiased mean of f(θ_i) = L π/q. A surrogate m of f, trained without θ_i, has a known
-integral, so the mean of f(θ_i) + β (∫ m dq - m(θ_i)) is unbiased as well, and varies less as far as m explains f. The
-surrogate models either L itself, smooth between mixtures where data are few, or f, flat where data are many; the one
-that leaves the smaller error is taken.
+Draws θ_i from q give the unbiased mean of f(θ_i) = L π/q. The integral of a surrogate m of f can be computed, so with m
+trained without θ_i the mean of f(θ_i) + β (∫ m dq - m(θ_i)) is unbiased too, and varies less the more m explains of f.
+The surrogate models either L, which is smooth between mixtures where data are few, or f, which is flat where data are
+many; the one with the smaller error is used.
 
-The error comes from replicates: batches of draws with a scramble each, and nodes in independent nets.
+The error is estimated from replicates: batches of draws with a scramble each, and nodes in independent nets.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from ..backends import single_threaded_blas
 from ..model.draws import Draws
 from ..model.gmm import GMMBatch, concat
 from ..ops.metric import Metric
-from ..quadrature.evidence import Evidence, integrate
+from ..quadrature.evidence import Evidence, integrate, log_sd
 from ..quadrature.surrogate import Surrogate
 from .mixture_measure import MixtureMeasure
 
 NETS = 8
-"""Independent nets of nodes."""
-MOST_GROUPS = 12
+"""Number of independent nets of nodes."""
+MOST_REPLICATES = 12
+"""Most replicates that an error is estimated from; more are joined."""
 FEW_EFFECTIVE = 10.0
-"""Draws below which an estimate is called uncertain."""
-# Times the mean of f and the root of the number of draws, where outliers are cut
+"""An estimate from fewer effective draws is called uncertain."""
+# Outliers are cut at this times the mean of f times the root of the number of draws
 _MOST_TIMES_ROOT = 2.0
-# Standard errors from a handful of replicates are too small now and then, and skewed weights make them so more often
+# Factor for standard errors: a few replicates underestimate them now and then, with skewed weights more often
 _CAUTION = 2.0
-# A surrogate has a say in the weights of predictions if it explains as much of f
+# Share of the variance of f from which a surrogate counts in the weights of predictions
 _TRUSTED = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Controlled:
-    """What draws and surrogate say together.
+class ControlledEstimate:
+    """Estimates from draws and surrogate together.
 
     Attributes
     ----------
@@ -52,10 +53,11 @@ class Controlled:
     explained : float
         Share of the variance of f over the draws that the surrogate removes.
     surrogate, evidence : Surrogate, Evidence
-        The surrogate that was taken, of L or of f, and its integral over the nodes.
+        The surrogate of L or of f, whichever has the smaller error, and its integral over the nodes.
     log_f : array, shape (h,)
-        Of every mixture the surrogate has, under q; `sampled` says which are draws from q.
+        log f of every mixture of the surrogate.
     sampled : array of bool, shape (h,)
+        True for draws from q.
     effective_sample_size : float
         Of the draws.
     """
@@ -74,25 +76,25 @@ class Controlled:
 
     @property
     def trusted(self) -> float:
-        """The surrogate's say in the weights of predictions, 0 to 1."""
+        """Share of the surrogate in the weights of predictions, 0 to 1."""
         return self.explained if self.explained >= _TRUSTED else 0.0
 
 
-def plain_estimate(log_f: Array, groups: Array) -> tuple[float, float]:
+def plain_estimate(log_f: Array, replicates: Array) -> tuple[float, float]:
     """Log of the mean of f over draws, and the standard error of the logarithm from replicates.
 
     Parameters
     ----------
     log_f : array, shape (M,); minus infinity for f = 0
-    groups : array of int, shape (M,)
-        Which replicate each draw belongs to.
+    replicates : array of int, shape (M,)
+        Number of the replicate of each draw.
     """
     top = float(log_f.max())
     if top == -math.inf:
         return -math.inf, math.inf
     f = np.exp(log_f - top)
     mean = float(f.mean())
-    return math.log(mean) + top, log_sd(standard_error(f, groups) / mean)
+    return math.log(mean) + top, log_sd(standard_error(f, replicates) / mean)
 
 
 def effective_size(log_f: Array) -> float:
@@ -104,12 +106,12 @@ def effective_size(log_f: Array) -> float:
     return float(f.sum() ** 2 / (f @ f))
 
 
-def truncated(log_f: Array) -> tuple[Array, float]:
-    """log f of draws with single outliers cut, and what that takes from the log of their mean.
+def cut_outliers(log_f: Array) -> tuple[Array, float]:
+    """log f of draws with single outliers cut, and by how much that lowers the log of their mean.
 
-    A draw where q is far too small can weigh more than all others together. Cut at 2 √M times the mean of f the mean
-    is still consistent (Ionides 2008), and varies far less. Where fewer than ten draws would be effective even so,
-    there is no telling what is an outlier, and nothing is cut.
+    A draw where q is far too small can weigh more than all others together. With f cut at 2 √M times its mean the
+    estimate is still consistent (Ionides 2008) and varies far less. Where fewer than ten draws would be effective even
+    then, an outlier cannot be told from the others, and nothing is cut.
     """
     top = float(log_f.max())
     if top == -math.inf:
@@ -121,33 +123,25 @@ def truncated(log_f: Array) -> tuple[Array, float]:
     return cut, log_mean - (float(special.logsumexp(cut)) - math.log(len(cut)))
 
 
-def standard_error(values: Array, groups: Array) -> float:
-    """Of the mean of values, from the spread of the means of replicates; from that of the values if there are few.
+def standard_error(values: Array, replicates: Array) -> float:
+    """Standard error of the mean of values, from the spread of the means of replicates.
 
-    Replicates are joined to at most 12, so that their means are about normal.
+    Fewer than four replicates are ignored: the spread of the values themselves then counts. More than 12 are joined to
+    12, whose means are closer to normal.
     """
-    labels = np.unique(groups, return_inverse=True)[1]
+    labels = np.unique(replicates, return_inverse=True)[1]
     count = int(labels.max()) + 1
     if count < 4:
         return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.inf
-    labels = labels * min(count, MOST_GROUPS) // count
+    labels = labels * min(count, MOST_REPLICATES) // count
     sizes = np.bincount(labels)
     means = np.bincount(labels, values) / sizes
     shares = sizes / len(values)
     gaps = means - float(values.mean())
     k = len(sizes)
     spread = k / (k - 1) * float((shares * shares) @ (gaps * gaps))
-    return math.sqrt(spread) * _student_factor(k - 1)
-
-
-def _student_factor(freedom: int) -> float:
-    """What makes two standard errors hold as often as with known variance."""
-    return float(special.stdtrit(freedom, special.ndtr(2.0)) / 2.0)
-
-
-def log_sd(relative: float) -> float:
-    """Standard deviation of the log of a log-normal number, from its relative standard deviation."""
-    return math.sqrt(math.log1p(min(relative, 1e150) ** 2))
+    # two standard errors then cover as often as two of a normal distribution
+    return math.sqrt(spread) * float(special.stdtrit(k - 1, special.ndtr(2.0)) / 2.0)
 
 
 @single_threaded_blas()
@@ -155,23 +149,22 @@ def controlled_estimate(
     measure: MixtureMeasure,
     mixtures: GMMBatch,
     log_likelihoods: Array,
-    groups: Array,
+    replicates: Array,
     nets: Sequence[Draws],
     metric: Metric,
     power: int,
     device: str,
-) -> Controlled:
-    """Evidence by draws and surrogate together.
+) -> ControlledEstimate:
+    """Estimate the evidence from draws and a surrogate together.
 
     Parameters
     ----------
     measure : MixtureMeasure
         q, settled before the draws were made.
     mixtures : GMMBatch of h mixtures, on the host
-        All that were evaluated.
     log_likelihoods : array, shape (h,)
-    groups : array of int, shape (h,)
-        The replicate of each draw from q; -1 for mixtures that are no draws from it, which only train.
+    replicates : array of int, shape (h,)
+        The replicate of each draw from q; -1 for other mixtures, which only train the surrogate.
     nets : sequence of Draws from q
         Independent nets of nodes.
     metric, power
@@ -180,15 +173,15 @@ def controlled_estimate(
         Where its hyper-kernels are computed.
     """
     ratio = measure.log_density_ratio(mixtures)
-    sampled = groups >= 0
+    sampled = replicates >= 0
     log_f = log_likelihoods + ratio
-    log_f[sampled], cut = truncated(log_f[sampled])
+    log_f[sampled], cut = cut_outliers(log_f[sampled])
     log_likelihoods = log_f - ratio
     placed = mixtures.to(device)
     of_likelihood = _Prediction.of(
-        Surrogate.fit(placed, log_likelihoods, metric=metric, power=power), np.exp(ratio), groups
+        Surrogate.fit(placed, log_likelihoods, metric=metric, power=power), np.exp(ratio), replicates
     )
-    of_f = _Prediction.of(Surrogate.fit(placed, log_f, metric=metric, power=power), np.ones(len(ratio)), groups)
+    of_f = _Prediction.of(Surrogate.fit(placed, log_f, metric=metric, power=power), np.ones(len(ratio)), replicates)
     chosen = of_likelihood if of_likelihood.relative_error < of_f.relative_error else of_f
     nodes = concat([net.mixtures for net in nets])
     placed_nodes = nodes.to(device)
@@ -196,15 +189,15 @@ def controlled_estimate(
     if chosen is of_likelihood:
         v = v * np.exp(measure.log_density_ratio(nodes))
     best = _Fit.of(chosen, placed_nodes, v, np.repeat(np.arange(len(nets)), [len(net) for net in nets]))
-    plain, plain_sd = plain_estimate(log_f[sampled], groups[sampled])
-    # two estimates of one number: what their difference exceeds its own standard error by is an error of either
+    plain, plain_sd = plain_estimate(log_f[sampled], replicates[sampled])
+    # two estimates of one number: as far as their difference exceeds its standard error, one of them is wrong
     disagreement = max(0.0, abs(best.log_mean - plain) - 2.0 * math.hypot(plain_sd, best.relative_error))
-    found = best.log_mean, math.hypot(log_sd(_CAUTION * best.relative_error), disagreement)
+    log_evidence, sd = best.log_mean, math.hypot(log_sd(_CAUTION * best.relative_error), disagreement)
     if not best.relative_error < 1.0:  # so few draws that the control's noise can make the mean negative
-        found = plain, log_sd(_CAUTION * plain_sd)
-    return Controlled(
-        log_evidence=found[0],
-        log_evidence_sd=math.hypot(found[1], cut),
+        log_evidence, sd = plain, log_sd(_CAUTION * plain_sd)
+    return ControlledEstimate(
+        log_evidence=log_evidence,
+        log_evidence_sd=math.hypot(sd, cut),
         by_size=best.by_size(mixtures.n_components, nodes.n_components, measure.prior.max_components),
         explained=chosen.explained,
         surrogate=chosen.surrogate,
@@ -217,11 +210,11 @@ def controlled_estimate(
 
 @dataclass(frozen=True, eq=False)
 class _Prediction:
-    """What a surrogate says of f at each draw without having seen it; in units of exp of its log_offset."""
+    """Leave-one-out predictions of f at the draws by a surrogate; in units of exp of its log_offset."""
 
     surrogate: Surrogate
     rows: Array  # of the draws among the h mixtures
-    groups: Array  # (M,)
+    replicates: Array  # (M,)
     f: Array  # (M,)
     predicted: Array  # (M,)
     shift: Array  # (M,), z at a draw less its prediction
@@ -229,9 +222,9 @@ class _Prediction:
     explained: float
 
     @classmethod
-    def of(cls, surrogate: Surrogate, scale: Array, groups: Array) -> _Prediction:
-        """`scale` (h,) turns what the surrogate models into f."""
-        rows = np.flatnonzero(groups >= 0)
+    def of(cls, surrogate: Surrogate, scale: Array, replicates: Array) -> _Prediction:
+        """Predict at the draws; f is `scale` (h,) times what the surrogate models."""
+        rows = np.flatnonzero(replicates >= 0)
         alpha = surrogate.solve_transposed(surrogate.whitened)
         inverse = surrogate.whiten(np.eye(len(alpha)))
         shift = (alpha / np.einsum("ij,ij->j", inverse, inverse))[rows]
@@ -242,15 +235,14 @@ class _Prediction:
         coefficient = min(max(slope, 0.0), 1.0)
         left = float((f - coefficient * predicted).var())
         explained = 1.0 - left / spread if spread > 0.0 else 1.0
-        return cls(surrogate, rows, groups[rows], f, predicted, shift, coefficient, explained)
+        return cls(surrogate, rows, replicates[rows], f, predicted, shift, coefficient, explained)
 
     @property
     def relative_error(self) -> float:
-        """Of the mean of f, were the integral of the surrogate known."""
+        """Relative error of the mean of f, without the error of the surrogate's integral."""
         mean = float(self.f.mean())
-        return (
-            standard_error(self.f - self.coefficient * self.predicted, self.groups) / mean if mean > 0.0 else math.inf
-        )
+        error = standard_error(self.f - self.coefficient * self.predicted, self.replicates)
+        return error / mean if mean > 0.0 else math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,17 +266,17 @@ class _Fit:
 
     @classmethod
     def of(cls, prediction: _Prediction, nodes: GMMBatch, node_weights: Array, net_of_node: Array) -> _Fit:
-        """With the integral of the surrogate over nets of nodes."""
+        """Integrate the surrogate over nets of nodes, without each draw in turn."""
         surrogate, shift = prediction.surrogate, prediction.shift
         white = surrogate.whiten(surrogate.kernel(surrogate.prepared, surrogate.prepare(nodes)))
         mu = white.T @ surrogate.whitened
-        pulls = surrogate.solve_transposed(white)[prediction.rows]  # (M, m): what a unit at a draw adds at a node
+        influence = surrogate.solve_transposed(white)[prediction.rows]  # (M, m): of a unit at a draw on z at a node
         by_net = np.zeros((len(mu), int(net_of_node[-1]) + 1))
         by_net[np.arange(len(mu)), net_of_node] = node_weights
         whole = surrogate.epsilon * by_net.sum(axis=0) + 0.5 * (mu * mu) @ by_net
-        linear = pulls @ (by_net * mu[:, None])
-        np.square(pulls, out=pulls)
-        integrals = whole - shift[:, None] * linear + 0.5 * shift[:, None] ** 2 * (pulls @ by_net)
+        linear = influence @ (by_net * mu[:, None])
+        np.square(influence, out=influence)
+        integrals = whole - shift[:, None] * linear + 0.5 * shift[:, None] ** 2 * (influence @ by_net)
 
         coefficient = prediction.coefficient
         terms = prediction.f + coefficient * (integrals.mean(axis=1) - prediction.predicted)
@@ -296,7 +288,7 @@ class _Fit:
             node_values=surrogate.epsilon + 0.5 * mu * mu,
             integrals=integrals,
             mean=float(terms.mean()),
-            error=math.hypot(standard_error(terms, prediction.groups), coefficient * node_error),
+            error=math.hypot(standard_error(terms, prediction.replicates), coefficient * node_error),
         )
 
     def by_size(self, sizes: Array, node_sizes: Array, n_max: int) -> Array:

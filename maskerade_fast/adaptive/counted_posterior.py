@@ -7,14 +7,12 @@ import math
 import numpy as np
 
 from .._checks import Array
-from ..model.data import RegressionData
 from ..model.gmm import GMMBatch
-from ..model.latent import Latent, LatentMap
-from ..model.prior import Prior
+from ..model.latent import Latent
 from ..quadrature.problem import Problem
 
 GRADIENT_COST = 3
-"""Likelihoods that one with its gradient counts as."""
+"""Cost of a likelihood with its gradient, in likelihoods."""
 
 
 class CountedPosterior:
@@ -22,31 +20,19 @@ class CountedPosterior:
 
     Attributes
     ----------
-    problem : Problem
+    problem, data, prior, latent_map
+        The problem and its parts.
     cost : int
-        Likelihoods evaluated, a value with gradient as 3; `evaluations` counts both alike.
+        Likelihoods so far, where a value with gradient counts as 3; in `evaluations` it counts as 1.
     best : float
         Largest log-likelihood so far.
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.evaluations = 0
-        self.cost = 0
+        self.problem, self.data, self.prior = problem, problem.data, problem.prior
+        self.latent_map = problem.prior.latent_map
+        self.evaluations = self.cost = 0
         self.best = -math.inf
-
-    @property
-    def data(self) -> RegressionData:
-        return self.problem.data
-
-    @property
-    def prior(self) -> Prior:
-        return self.problem.prior
-
-    @property
-    def latent_map(self) -> LatentMap:
-        """T of the prior."""
-        return self.prior.latent_map
 
     def values(self, mixtures: GMMBatch) -> Array:
         """Log-likelihoods, shape (B,)."""
@@ -55,7 +41,7 @@ class CountedPosterior:
         return values
 
     def log_posteriors(self, latent: Latent) -> tuple[Array, list[Array]]:
-        """Log likelihood + log N(ξ; 0, I) but for its constant, shape (B,), and the gradient in ξ of each."""
+        """Log likelihood + log N(ξ; 0, I) without its constant, shape (B,), and the gradient in ξ of each."""
         values, gradients = self.problem.log_likelihoods_with_gradients(self.latent_map.forward(latent))
         self._count(values, GRADIENT_COST)
         gradient = self.latent_map.pullback(latent, gradients) - latent.values
@@ -63,7 +49,7 @@ class CountedPosterior:
         return values - own, latent.with_values(gradient).points()
 
     def charge(self, cost: int) -> None:
-        """Count work that is as much as `cost` likelihoods."""
+        """Count other work that takes as long as `cost` likelihoods."""
         self.cost += cost
 
     def _count(self, values: Array, each: int) -> None:

@@ -1,6 +1,6 @@
-"""A reference measure of t distributions in latent coordinates, one mixture of them for every size of mixture.
+"""A reference measure with a mixture of t distributions in the latent coordinates of every mixture size.
 
-mathematics.md section 9: q is symmetric in the labels of the components, so its density sums over their orders.
+mathematics.md section 9. q does not depend on the order of the components, so its density sums over all orders.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .student import StudentMixture
 
 @dataclass(frozen=True, eq=False)
 class MixtureMeasure(ReferenceMeasure):
-    """For every size a `StudentMixture` over the latent coordinates, its labels averaged.
+    """A `StudentMixture` over the latent coordinates of every size, averaged over the orders of the components.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class MixtureMeasure(ReferenceMeasure):
     probabilities : array, shape (N_max,)
         q(n); > 0 wherever the prior's is.
     parts : tuple of N_max StudentMixture
-        Of sizes beyond `relabelling.ALL_ORDERS` the prior.
+        For sizes beyond `component_orders.ALL_ORDERS` the prior.
     """
 
     prior: Prior
@@ -87,21 +87,21 @@ class MixtureMeasure(ReferenceMeasure):
 
     @single_threaded_blas()
     def match(self, mixtures: GMMBatch) -> tuple[Array, Latent]:
-        """log π/q of each mixture, and its latent coordinates in the order of components that q favours most."""
+        """log π/q of each mixture, and its latent coordinates in the order of components with the largest density."""
         check_on_host(mixtures)
         sizes = mixtures.n_components
         ratio = np.empty(len(mixtures))
-        found = self.latent_map.latent(sizes, np.empty(0))
-        values = np.empty(found.offsets[-1])
+        latent = self.latent_map.latent(sizes, np.empty(0))
+        values = np.empty(latent.offsets[-1])
         for n in np.unique(sizes):
             rows = np.flatnonzero(sizes == n)
             part = self.parts[n - 1]
             with np.errstate(divide="ignore"):
                 size_ratio = np.log(self.prior.size_probabilities[n - 1]) - np.log(self.size_probabilities[n - 1])
             if n > ALL_ORDERS:
-                assert not len(part.shares), "the prior's part, which forgets the order as the prior does"
+                assert not len(part.shares), "the prior, which does not depend on the order"
                 ratio[rows] = size_ratio
-                places = found.offsets[rows][:, None] + np.arange(part.dimension)
+                places = latent.offsets[rows][:, None] + np.arange(part.dimension)
                 values[places.ravel()] = self.latent_map.inverse(mixtures[rows]).values
                 continue
             for some, xi in relabelled(self.latent_map, mixtures[rows], int(n)):
@@ -110,11 +110,11 @@ class MixtureMeasure(ReferenceMeasure):
                 chosen = rows[some]
                 ratio[chosen] = size_ratio - special.logsumexp(terms, axis=1) + special.gammaln(n + 1.0)
                 best = xi[np.arange(count), terms.argmax(axis=1)]
-                values[found.offsets[chosen][:, None] + np.arange(d)] = best
-        return ratio, found.with_values(values)
+                values[latent.offsets[chosen][:, None] + np.arange(d)] = best
+        return ratio, latent.with_values(values)
 
 
 def adapted_sizes(prior: Prior) -> Array:
-    """Sizes that the prior has and for which a `MixtureMeasure` may have more than the prior."""
+    """Sizes of the prior for which a `MixtureMeasure` may differ from the prior."""
     sizes = np.flatnonzero(prior.size_probabilities) + 1
     return sizes[sizes <= ALL_ORDERS]

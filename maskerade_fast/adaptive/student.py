@@ -1,7 +1,8 @@
-"""Mixtures of multivariate t distributions over latent coordinates: the proposals of adaptive importance sampling.
+"""Mixtures of multivariate t distributions over latent coordinates: proposal densities of adaptive importance sampling.
 
-mathematics.md section 9. One such mixture serves one mixture size, whose d coordinates are standard normal under
-the prior; a share of the prior itself keeps every ratio of the prior to the proposal bounded.
+mathematics.md section 9. Each mixture size has one such density over its d coordinates, which are standard normal
+under the prior; a share of the prior itself keeps the ratio of prior to density bounded. A kernel here is one t
+distribution of a kernel density estimate, not a covariance and not CUDA code.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from ..backends import host_loops
 from ..model.gmm import GMMBatch
 
 FREEDOM = 5.0
-"""Degrees of freedom: heavier tails than a posterior's, at a small price where it is normal."""
+"""Degrees of freedom: tails heavier than a posterior's; where this is normal, they cost little."""
 
 LEAST_PRIOR = 0.1
 """Smallest share of the prior."""
 BANDWIDTHS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 MOST_KERNELS = 60
 WIDE_SHARE, WIDER = 0.5, 1.5
-"""Each group of kernels keeps this share for one t distribution, this much wider than the group seems."""
+"""Each group of kernels gives this share to one t distribution, wider than the group's spread by this factor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,7 @@ class StudentMixture:
     def _white(self) -> tuple[Array, Array, Array, Array]:
         """Edges of the runs of kernels with one factor, their origins, whitening and whitened centres.
 
-        Distances are in units of sqrt(`FREEDOM`), as t densities want them.
+        Distances are in units of sqrt(`FREEDOM`), as in t densities.
         """
         new = (self.factors[1:] != self.factors[:-1]).any(axis=(1, 2))
         runs = np.concatenate([[0], np.flatnonzero(new) + 1, [len(self.factors)]])
@@ -88,7 +89,7 @@ class StudentMixture:
 
     @cached_property
     def _log_constants(self) -> Array:
-        """Log of each t density at its centre, with its share, over that of N(0, I) at 0; (K,)."""
+        """Log of each t density at its centre times its share, less that of N(0, I) at 0; (K,)."""
         d = self.dimension
         constant = (
             special.gammaln(0.5 * (FREEDOM + d)) - special.gammaln(0.5 * FREEDOM) - 0.5 * d * math.log(FREEDOM / 2)
@@ -98,7 +99,7 @@ class StudentMixture:
             return np.asarray(constant - determinants + np.log(self.shares))
 
     def log_terms(self, xi: Array) -> Array:
-        """Log of each t density, with its share, over that of N(0, I): (K, B) at `xi` (B, d)."""
+        """Log of each t density times its share, less that of N(0, I): (K, B) at `xi` (B, d)."""
         runs, origins, whitening, centres = self._white
         terms = np.empty((len(self.shares), len(xi)))
         for r, (first, last) in enumerate(itertools.pairwise(runs)):
@@ -113,14 +114,14 @@ class StudentMixture:
         return terms
 
     def log_ratio(self, xi: Array, *, left_out: Array | None = None) -> Array:
-        """Log of the density over that of N(0, I), shape (B,), at `xi` (B, d).
+        """Log of the ratio of the density to that of N(0, I), shape (B,), at `xi` (B, d).
 
-        Without an exponential or a logarithm a kernel and draw: a t density is a power of half an integer.
+        A t density is a power of half an integer: no kernel and draw need an exponential or a logarithm.
 
         Parameters
         ----------
         left_out : array of int, shape (K,), optional
-            For each t distribution the draw that does not see it, or -1.
+            For each t distribution the draw at whose density it is left out, or -1.
         """
         prior = math.log(self.prior_share)
         if not len(self.shares):
@@ -139,7 +140,7 @@ class StudentMixture:
         return np.asarray(np.logaddexp(prior, terms))
 
     def transform(self, normal: Array) -> Array:
-        """Draws (B, d) from standard normal points (B, d + 2): the last two choose the part and the t's spread."""
+        """Draws (B, d) from standard normal points (B, d + 2), whose last two coordinates choose part and spread."""
         d = self.dimension
         xi: Array = normal[:, :d].copy()
         edges = np.cumsum(np.concatenate([[self.prior_share], self.shares]))
@@ -152,10 +153,10 @@ class StudentMixture:
         return xi
 
     def refitted(self, xi: Array, weights: Array) -> StudentMixture:
-        """The mixture of kernels round weighted draws that predicts them best, each from the others.
+        """The mixture of kernels around weighted draws that predicts each of them best from the others.
 
-        The parts of this mixture gather the draws: each group has its own centre and spread, held at the part's own as
-        long as few draws speak for it.
+        Each t distribution of this mixture collects a group of draws. A group has its own centre and spread; with few
+        effective draws they stay near those of the t distribution.
 
         Parameters
         ----------
@@ -166,23 +167,23 @@ class StudentMixture:
         Notes
         -----
         West (1993): kernels of bandwidth h round points shrunk towards the centre by sqrt(1 - h^2) keep the first two
-        moments; h = 1 is one t distribution a group. h maximises the weighted log density, each draw left out of
-        its own density.
+        moments; h = 1 is one t distribution per group. h maximises the weighted log density with each draw's own kernel
+        left out.
         """
         if len(self.shares) == 0:
             return self
         terms = self.log_terms(xi)
         prior_part = float((self.prior_share * np.exp(-self.log_ratio(xi))) @ weights)
         prior_share = max(LEAST_PRIOR, prior_part)
-        home = np.argmax(terms, axis=0)
+        group_of_draw = np.argmax(terms, axis=0)
         parts = zip(self.centres, self.factors, strict=True)
-        groups = [_Group.of(xi, weights * (home == k), *part) for k, part in enumerate(parts)]
+        groups = [_Group.of(xi, weights * (group_of_draw == k), *part) for k, part in enumerate(parts)]
         chosen = np.argsort(-weights, kind="stable")[:MOST_KERNELS]
         chosen = chosen[weights[chosen] > 0.0]
         best, best_score = self, -np.inf
         for h in BANDWIDTHS:
-            candidate, of_draw = _kernels(groups, xi, np.sqrt(weights), home, chosen, h, prior_share)
-            score = float(weights @ candidate.log_ratio(xi, left_out=of_draw))
+            candidate, centre_draws = _kernels(groups, xi, np.sqrt(weights), group_of_draw, chosen, h, prior_share)
+            score = float(weights @ candidate.log_ratio(xi, left_out=centre_draws))
             if score > best_score:
                 best, best_score = candidate, score
         return best
@@ -190,7 +191,7 @@ class StudentMixture:
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Weight, centre and spread of the draws round a mode."""
+    """Weight, centre and spread of the draws around a mode."""
 
     mass: float
     centre: Array
@@ -198,7 +199,7 @@ class _Group:
 
     @classmethod
     def of(cls, xi: Array, weights: Array, centre: Array, factor: Array) -> _Group:
-        """Of weighted draws; each moment is trusted as the draws that speak for it, the rest is the given one."""
+        """Moments of weighted draws, shrunk towards `centre` and `factor` where few draws are effective."""
         mass = float(weights.sum())
         if mass <= 0.0:
             return cls(0.0, centre, factor)
@@ -213,25 +214,25 @@ class _Group:
 
 
 def _kernels(
-    groups: list[_Group], xi: Array, weights: Array, home: Array, chosen: Array, h: float, prior_share: float
+    groups: list[_Group], xi: Array, weights: Array, group_of_draw: Array, chosen: Array, h: float, prior_share: float
 ) -> tuple[StudentMixture, Array]:
-    """Kernels of bandwidth h, and the draw each is centred on (-1: a group's centre)."""
-    shares, centres, factors, of_draw = [], [], [], []
+    """Kernels of bandwidth h, and for each the draw that it is centred on, or -1 for a group's centre."""
+    shares, centres, factors, centre_draws = [], [], [], []
     total = sum(group.mass for group in groups) or 1.0
     for k, group in enumerate(groups):
-        rows = chosen[home[chosen] == k] if h < 1.0 else chosen[:0]
+        rows = chosen[group_of_draw[chosen] == k] if h < 1.0 else chosen[:0]
         share = (1.0 - prior_share) * (0.9 * group.mass / total + 0.1 / len(groups))
         shares.append(np.array([share * (WIDE_SHARE if len(rows) else 1.0)]))
         centres.append(group.centre[None])
         factors.append(WIDER * group.factor[None])
-        of_draw.append(np.array([-1]))
+        centre_draws.append(np.array([-1]))
         if len(rows):
             shares.append((1.0 - WIDE_SHARE) * share * weights[rows] / weights[rows].sum())
             centres.append(group.centre + math.sqrt(1.0 - h * h) * (xi[rows] - group.centre))
             factors.append(np.repeat(h * group.factor[None], len(rows), axis=0))
-            of_draw.append(rows)
+            centre_draws.append(rows)
     mixture = StudentMixture(np.concatenate(shares), np.concatenate(centres), np.concatenate(factors), prior_share)
-    return mixture, np.concatenate(of_draw)
+    return mixture, np.concatenate(centre_draws)
 
 
 def warm_up(g: GMMBatch, X: Array, y: Array) -> None:

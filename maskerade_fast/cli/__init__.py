@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check_threads() -> None:
-    """Numba reads the number of threads while it loads, and fails where it is none."""
+    """Refuse a number of threads that Numba, which reads it while it loads, would fail with."""
     threads = os.environ.get("NUMBA_NUM_THREADS")
     if threads is not None and not (threads.isdecimal() and int(threads) > 0):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""``maskerade-fast info``: versions, threads, devices, and what a GPU would need."""
+"""``maskerade-fast info``: versions, threads, devices, and why a GPU cannot be used."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import platform
 from collections.abc import Iterable
 from pathlib import Path
 
+from .._version import installed_version
 from ..backends import worker_threads
 
 
@@ -21,10 +22,10 @@ def info() -> int:
 def _environment() -> Iterable[tuple[str, str]]:
     from threadpoolctl import threadpool_info
 
-    yield "maskerade_fast", version("maskerade_fast") or "run from its source tree, not installed"
+    yield "maskerade_fast", installed_version("maskerade_fast") or "run from its source tree, not installed"
     yield "Python", f"{platform.python_version()} on {platform.platform()}"
     for name in ("numpy", "scipy", "numba", "tqdm", "matplotlib"):
-        yield name, version(name) or "not installed"
+        yield name, installed_version(name) or "not installed"
     yield "threads", f"{worker_threads()} of {os.cpu_count()} processors (NUMBA_NUM_THREADS)"
     for pool in threadpool_info():
         if pool["user_api"] == "blas":
@@ -45,13 +46,5 @@ def _gpu() -> str:
 
 
 def _distribution(distribution: importlib.metadata.Distribution) -> str:
-    """Its name; a half-removed one has none."""
+    """Name of a distribution; one that is half removed has none."""
     return str(distribution.metadata["Name"] or "").lower()
-
-
-def version(name: str) -> str | None:
-    """Of an installed distribution."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -1,4 +1,4 @@
-"""Which columns of a table are inputs and which is the target: for a fit by options, for predictions by the model."""
+"""Choice of the input and target columns of a table: by options for a fit, by the model for predictions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..storage.csv_files.hints import is_constant, is_unnamed, looks_like_dates,
 
 @dataclass(frozen=True)
 class Selection:
-    """Columns of a table by their places: D inputs, in the model's order, and the target, if there is one."""
+    """Indices of D input columns, in the model's order, and of the target column, if there is one."""
 
     table: Table
     inputs: tuple[int, ...]
@@ -35,35 +35,35 @@ class Selection:
 
     @property
     def names(self) -> ColumnNames:
-        """What a model keeps of it."""
+        """The names that a model stores."""
         return ColumnNames(self.input_names, self.target_name, self.table.names, self.table.has_header)
 
     def X(self, origins: Array | None = None) -> Inputs:
-        """All rows (N, D), less the origins of the table's or those given; NaN where a cell is missing."""
+        """Inputs of all rows (N, D), less `origins` or those of the table; NaN where a cell is missing."""
         places = list(self.inputs)
         if origins is None:
             return Inputs(self.table.numbers(places), self.table.origins[places])
         return Inputs(self.table.less(places, origins), origins)
 
     def whole(self) -> Array:
-        """Which rows have all their inputs, shape (N,)."""
+        """True for rows with all inputs, shape (N,)."""
         complete: Array = np.all(np.isfinite(self.table.values[:, list(self.inputs)]), axis=1)
         return complete
 
     def y(self, *, every_digit: bool = False) -> Array:
         """Targets of all rows (N,); NaN where a cell is missing, or where there is no target.
 
-        With `every_digit` DataError where float64 loses digits that matter.
+        With `every_digit`, DataError if float64 loses digits that matter.
         """
         if self.target is None:
             return np.full(len(self.table.values), np.nan)
-        return (
-            self.table.without_origin(self.target) if every_digit else self.table.less([self.target], np.zeros(1))[:, 0]
-        )
+        if every_digit:
+            return self.table.without_origin(self.target)
+        return self.table.less([self.target], np.zeros(1))[:, 0]
 
 
 def parsed_names(option: str | None) -> tuple[str, ...] | None:
-    """Names of ``--columns a,b``; a name with a comma stands in double quotes. UsageError for others."""
+    """Names in ``--columns a,b``; a name with a comma is in double quotes. UsageError for no or equal names."""
     if option is None:
         return None
     cells = next(csv.reader([option], skipinitialspace=True), [])
@@ -76,12 +76,12 @@ def parsed_names(option: str | None) -> tuple[str, ...] | None:
 
 
 def chosen(table: Table, columns: Sequence[str] | None, target: str | None) -> Selection:
-    """Columns of a fit: `target` is the last column by default, the inputs are all others or those of `columns`.
+    """Choose the columns of a fit: the target is the last column by default, the inputs are `columns` or all others.
 
     Raises
     ------
     DataError
-        For names that are no column or several, and where no input is left.
+        For a name of no column or of several, and if no input is left.
     UsageError
         If the target is among `columns`.
     """
@@ -103,10 +103,10 @@ def chosen(table: Table, columns: Sequence[str] | None, target: str | None) -> S
 def matched(
     table: Table, names: ColumnNames, n_dims: int, columns: Sequence[str] | None, target: str | None
 ) -> tuple[Selection, str]:
-    """Columns of a table to predict, and a note of how they were found ("" where they were matched by name).
+    """Choose the columns of a table to predict; also a note about the choice ("" where names decided it).
 
-    By `columns` if it is given, in the model's order; by name where model and table have names; else by place: those of
-    the table of the fit, or just the inputs.
+    The inputs are `columns`, in the model's order, unless it is None; else they are matched by name if model and table
+    have names; else by place, as in the table of the fit, or just the inputs.
 
     Raises
     ------
@@ -128,13 +128,13 @@ def matched(
 
 
 def noted(table: Table) -> Iterator[str]:
-    """What the reader took where the file leaves a choice, as sentences."""
+    """The reader's notes as sentences."""
     for note in table.notes:
         yield f"{table.path}: {note}."
 
 
 def remarks(selection: Selection, rows: Array) -> Iterator[str]:
-    """What deserves a look among the inputs of a fit, in words; `rows` (N,) are those with all inputs."""
+    """Remarks on unusual inputs of a fit; `rows` (N,) is True for rows with all inputs."""
     table = selection.table
     constant = []
     for k in selection.inputs:
@@ -156,7 +156,7 @@ def remarks(selection: Selection, rows: Array) -> Iterator[str]:
 
 
 def _mark(what: str, values: Array) -> Iterator[str]:
-    """A note on a number that may stand for a missing one."""
+    """A remark on a number that may mean a missing one."""
     if (mark := sentinel(values)) is not None:
         yield f"{what} has {mark:g}, far from its other numbers; if it stands for a missing one, empty the cell."
 
@@ -186,7 +186,7 @@ def _by_name(table: Table, names: ColumnNames, features: tuple[str, ...], target
 
 
 def _places(names: ColumnNames, features: Sequence[str]) -> tuple[tuple[int, ...], int | None]:
-    """Places of inputs and target in the table that was fitted; of equal names the last is the target."""
+    """Indices of inputs and target in the table of the fit; of equal names the last is the target."""
     left = list(range(len(names.table)))
     goal = max((k for k in left if names.table[k] == names.target), default=None)
     inputs = []
@@ -220,10 +220,11 @@ def _by_place(table: Table, names: ColumnNames, n_dims: int, target: str | None)
     else:
         whole = f", or the {len(names.table)} columns of the table that was fitted" if names.table else ""
         columns = "1 column" if width == 1 else f"{width} columns"
-        known = f" ({listed(names.features)})" if names.features else ""
+        features = f" ({listed(names.features)})" if names.features else ""
         raise DataError(
             f"{table.path}: {columns} ({listed(table.names)}), expected the model's {n_dims} "
-            f"input{'s' if n_dims > 1 else ''}{known} in their order, and the target if --target names it{whole}; {why}"
+            f"input{'s' if n_dims > 1 else ''}{features} in their order, and the target if --target names it{whole}; "
+            f"{why}"
         )
     return Selection(table, tuple(inputs), goal), f"{table.path}: {why}; {how}."
 

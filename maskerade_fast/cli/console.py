@@ -1,14 +1,14 @@
-"""What the command line says, how it ends, and what interrupts it.
+"""Messages, exit status and interrupts of the command line.
 
 `run` gives a command streams that never raise, one-line warnings, signals that raise KeyboardInterrupt, and an exit
-status. Text that the encoding of a stream lacks is replaced. A stream that fails (closed, full, no reader) ends
-nothing: the command goes on and writes its files. At the end, standard output that could not be written is said in one
-line, with status 2; but a reader that has seen enough (``| head -1``) is no failure.
+status. Characters that the encoding of a stream lacks are replaced. If a stream fails (closed, full, no reader), the
+command continues and writes its files; at the end, one line says that standard output could not be written, with status
+2. A reader that stops early (``| head -1``) is no failure.
 
 Status 2 is for what a user can cause: `UsageError` (argparse ends with the same status), `DataError`,
 `MissingDependencyError`, `BackendUnavailableError`, lack of memory, errors of the operating system, and a ValueError or
-TypeError that the package itself raises about an argument which comes from the user, by its name (`USERS_ARGUMENTS`).
-Every other exception is a fault of the package: status 1.
+TypeError that the package raises about an argument from the user, by its name (`USERS_ARGUMENTS`). Every other
+exception is a fault of the package: status 1.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from .._start import AS_COMMAND, INTERRUPTED, interrupt_signals, occupy_closed_streams
+from .._streams import Stream
 from ..errors import BackendUnavailableError, DataError, MissingDependencyError, UsageError
-from ..run.streams import Stream, Utf8
 
 FAULT, BAD_INPUT = 1, 2
 EXIT_STATUSES = (
     "exit status: 0 done; 1 a fault of maskerade-fast (MASKERADE_DEBUG=1 shows where); 2 bad input, or output that "
     "cannot be written; 130 interrupted (Ctrl-C, SIGTERM): what was evaluated until then is printed and written"
 )
-# Of the functions that commands call, as their messages name them
+# Arguments of the functions that commands call, as their messages name them
 USERS_ARGUMENTS = frozenset(
     [
         *("X", "y", "X_test", "y_test", "budget", "time_budget", "initial", "batch_size", "max_components", "trend"),
         *("blocks", "noise", "noise_variance", "transform", "nodes", "seed", "device", "checkpoint", "horizon", "step"),
     ]
 )
-# A warning is raised where the user has made warnings errors
+# A warning is raised if the user has made warnings errors
 _THE_USERS = (UsageError, DataError, MissingDependencyError, BackendUnavailableError, MemoryError, OSError, Warning)
 _PACKAGE = __name__.partition(".")[0]
-_PAUSE = 0.5  # seconds after an interrupt in which another does not raise: temporary files are removed then
-_INSISTENT = 4  # interrupts, of which the last one no longer waits
-# Modules that an interrupt would leave with something half made (`_is_fragile`)
-_FRAGILE = ("scipy.stats._qmc", "concurrent.futures.thread", _PACKAGE + ".backends._blas", _PACKAGE + ".heartbeat")
+_PAUSE = 0.5  # seconds after an interrupt in which another one does not raise, while temporary files are removed
+_INSISTENT = 4  # the interrupt of this number no longer waits for fragile modules
+# Modules in which an interrupt would leave something half made (`_is_fragile`)
+_FRAGILE = ("scipy.stats._qmc", "concurrent.futures.thread", _PACKAGE + ".backends._blas", _PACKAGE + ".run.heartbeat")
 _ALARM = getattr(signal, "SIGALRM", None)
 
 
@@ -59,13 +59,13 @@ class Session:
     Attributes
     ----------
     program : str
-        What messages begin with.
+        First words of messages.
     quiet : bool
-        Nothing is said but errors.
+        True: only errors are shown.
     stage : str
-        When an interrupt comes, for its message.
+        Words for the time of an interrupt, for its message.
     interrupts : int
-        How many there were. KeyboardInterrupt may get lost, within a destructor for example; this does not.
+        Their number. A KeyboardInterrupt may get lost, for example in a destructor; this count does not.
     """
 
     def __init__(self) -> None:
@@ -82,28 +82,29 @@ class Session:
         return self.interrupts > 0
 
     def result_is_there(self) -> None:
-        """From here on a first interrupt waits until everything is written; another one ends that."""
+        """From now on the first interrupt waits until everything is written; a second one stops the writing."""
         self.stage = "before everything was written"
         self._writing = True
 
     def note(self, text: str) -> None:
-        """Say one line on standard error, unless quiet."""
+        """Print one line on standard error, unless quiet."""
         if not self.quiet:
             _say_line(text)
 
     def warn(self, text: str) -> None:
-        """Say "Warning: ..." in one line on standard error, unless quiet."""
+        """Print "Warning: ..." in one line on standard error, unless quiet."""
         self.note(f"Warning: {text}")
 
-    def data_stream(self) -> TextIO:
-        """Standard output for data: UTF-8, whatever the encoding of the terminal."""
+    def data_writer(self) -> Callable[[str], Any]:
+        """A function that writes data to standard output, in UTF-8 for any encoding of the terminal."""
         stream = sys.stdout if isinstance(sys.stdout, Stream) else Stream(sys.stdout)
-        return cast(TextIO, Utf8(stream))
+        stream.flush()
+        return stream.write_utf8
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         self.interrupts += number != _ALARM
         if self._working and self.interrupts < _INSISTENT and _ALARM is not None and _is_fragile(frame):
-            signal.setitimer(signal.ITIMER_REAL, 0.02)  # comes back when it may be whole
+            signal.setitimer(signal.ITIMER_REAL, 0.02)  # calls this again, when that may be over
             return
         now = time.monotonic()
         if self._working and now - self._raised >= _PAUSE:
@@ -111,12 +112,6 @@ class Session:
             self._waited = self._writing and self.interrupts == 1
             if not self._waited:
                 raise KeyboardInterrupt
-
-    def _kept(self) -> str:
-        return "all is written" if self._waited else "the result rests on what was evaluated until then"
-
-    def _finish(self) -> None:
-        self._working = False
 
     def _interrupted(self) -> int:
         _say_line(f"{self.program}: interrupted {self.stage}")
@@ -146,25 +141,25 @@ def run(work: Callable[[Session], int]) -> int:
         sys.stdout, sys.stderr = cast(TextIO, output), cast(TextIO, errors)
         with _signals(session), _one_line_warnings(session), _silent_destructors():
             try:
-                status = int(work(session))
-                session._finish()
+                try:
+                    status = int(work(session))
+                finally:
+                    session._working = False
             except SystemExit as error:
-                session._finish()
                 stop, status = error, _code(error)
             except KeyboardInterrupt as error:
-                session._finish()
                 _show_traceback(error)
                 status = session._interrupted()
             except Exception as error:
-                session._finish()
-                # an interrupt within an import leaves modules half made, and some libraries turn it into other errors
+                # an interrupted import leaves modules half made, and some libraries raise other errors for an interrupt
                 lost = session.interrupted and not _is_the_users(error)
                 _show_traceback(error)
                 status = session._interrupted() if lost else _explained(session.program, error)
             else:
                 if session.interrupted and status == 0:
                     status = INTERRUPTED
-                    _say_line(f"{session.program}: interrupted; {session._kept()}")
+                    kept = "all is written" if session._waited else "the result rests on what was evaluated until then"
+                    _say_line(f"{session.program}: interrupted; {kept}")
             output.flush()
             if output.failure is not None and not _is_broken_pipe(output.failure):
                 _say_line(f"{session.program}: standard output: cannot be written ({_reason(output.failure)})")
@@ -185,7 +180,7 @@ def _say_line(text: str) -> None:
 
 
 def _code(error: SystemExit) -> int:
-    """As Python would end with it."""
+    """The status with which Python would end."""
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
     _say_line(str(error.code))
@@ -193,17 +188,13 @@ def _code(error: SystemExit) -> int:
 
 
 def _explained(program: str, error: Exception) -> int:
-    """Say one line about an error; returns the exit status."""
+    """Print one line about an error; returns the exit status."""
     if _is_the_users(error):
         _say_line(f"{program}: {_message(error)}")
         return BAD_INPUT
     kind, message = type(error).__name__, str(error)
     report = "(please report; MASKERADE_DEBUG=1 shows the traceback)"
-    _say_line(
-        f"{program}: internal error: {kind}: {message} {report}"
-        if message
-        else f"{program}: internal error: {kind} {report}"
-    )
+    _say_line(f"{program}: internal error: {kind}{f': {message}' if message else ''} {report}")
     return FAULT
 
 
@@ -235,13 +226,13 @@ def _reason(error: Exception) -> str:
 
 
 def _is_broken_pipe(error: Exception) -> bool:
-    """The reader is gone; Windows says EINVAL."""
+    """Whether the reader is gone; Windows reports EINVAL."""
     return isinstance(error, BrokenPipeError) or (os.name == "nt" and getattr(error, "errno", 0) == errno.EINVAL)
 
 
 @contextmanager
 def _signals(session: Session) -> Iterator[None]:
-    """Interrupts raise in the block; after it a process that is the command ends undisturbed."""
+    """Let interrupts raise in the block; after it the process of a command ignores them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -258,11 +249,11 @@ def _signals(session: Session) -> Iterator[None]:
 
 
 def _is_fragile(frame: FrameType | None) -> bool:
-    """Whether an interrupt would leave something half made, which is kept and fails or crashes later.
+    """Whether an interrupt would leave something half made, which fails or crashes later.
 
-    A module that is being loaded. SciPy's table of Sobol directions: its loader swallows exceptions with a traceback,
-    and nets drawn from half a table are wrong, without end, or a crash. A thread of a pool that has begun but is in no
-    list yet: Python would wait for it at the end. The number of threads of BLAS.
+    This may be a module that is being loaded; SciPy's table of Sobol directions, whose loader swallows exceptions, so
+    that nets from half a table are wrong, endless or a crash; a new thread that is in no list yet, so that Python would
+    wait for it at the end; or the number of threads of BLAS.
     """
     while frame is not None and frame.f_code is not run.__code__:
         if frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_globals.get("__name__") in _FRAGILE:
@@ -280,7 +271,7 @@ def _one_line_warnings(session: Session) -> Iterator[None]:
 
 @contextmanager
 def _silent_destructors() -> Iterator[None]:
-    """An interrupt within a destructor is counted by the session; Python would print a traceback of it."""
+    """Print no traceback of an interrupt in a destructor; the session counts it."""
     before = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:

@@ -1,4 +1,4 @@
-"""``maskerade-fast fit``: a table in; evidence, scores, predictions, a picture and a model out."""
+"""``maskerade-fast fit``: from a table to evidence, scores, predictions, a picture and a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..run.heartbeat import heartbeat, ticking
 from ..run.likelihood_time import foretold
 from ..storage.csv_files import read_table
 from ..storage.csv_files.hints import runs_backwards
-from ..storage.output_files import check_outputs, check_standard_output
+from ..storage.output_checks import check_outputs
 from .columns import Selection, chosen, noted, parsed_names, remarks
 from .console import Session
 from .report import count, scores, summary, write_predictions
@@ -41,23 +41,23 @@ def fit(options: argparse.Namespace, session: Session) -> int:
     _check_options(options)
     outputs = {f"--{name}": getattr(options, name) for name in ("plot", "predictions", "save", "checkpoint")}
     check_outputs(outputs, [options.data])
-    check_standard_output([options.data])
     columns = parsed_names(options.columns)
-    known = [*(columns or ()), *([options.target] if options.target is not None else [])]
-    table = read_table(options.data, header=options.header, known=known)
+    expected = [*(columns or ()), *([options.target] if options.target is not None else [])]
+    table = read_table(options.data, header=options.header, expected=expected)
     selection = chosen(table, columns, options.target)
     X, y = selection.X(), selection.y(every_digit=True)
     whole = selection.whole()
     usable = np.flatnonzero(whole & np.isfinite(y))
     if len(usable) == 0:
-        raise DataError(f"{table.path}: no row has all of {_roles(selection)}{_nothing(selection)}")
+        roles = f"{listed(selection.input_names)} and {shortened(selection.target_name)}"
+        raise DataError(f"{table.path}: no row has all of {roles}{_nothing(selection)}")
     train, test = _split_rows(usable, options.test_fraction, options.split, options.seed)
     for line in (*noted(table), *_left_aside(whole, y), *remarks(selection, whole)):
         say(line)
     if len(test) and options.split == "last":
         for line in _disorder(selection, usable):
             say(line)
-    say(_taken(selection, train, test, options.split))
+    say(_roles_line(selection, train, test, options.split))
 
     budget = options.budget if options.minutes is None else None
     if long := foretold(RegressionData(X.numbers[train], y[train], options.trend or "linear"), budget):
@@ -72,7 +72,7 @@ def fit(options: argparse.Namespace, session: Session) -> int:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """What can be said before the table is read."""
+    """Refuse options that are wrong for any table."""
     if options.panels and not options.plot:
         raise UsageError("--panels: what --plot shows, but there is no --plot")
     if not 0.0 <= options.test_fraction < 1.0:
@@ -96,10 +96,10 @@ def _marginalised(X: Inputs, y: Array, options: argparse.Namespace, session: Ses
     ) as beat:
 
         def row(newest: Any) -> bool:
-            if not gc.isenabled():  # all is loaded: `_start` has kept the collector from looking at it
+            if not gc.isenabled():  # `_start` has switched the collector off while modules load
                 gc.freeze()
                 gc.enable()
-            return beat.callback(newest)
+            return beat(newest)
 
         return marginalise(
             X,
@@ -124,7 +124,7 @@ def _report(
     options: argparse.Namespace,
     session: Session,
 ) -> int:
-    """Write what was asked for, the model first, and say what was found; one output that fails costs no other."""
+    """Write the outputs, the model first, and print the result; if one output fails, the others are still written."""
     (train, test), X, y = rows, selection.X(), selection.y()
     say: Callable[[str], None] = _silent if options.quiet else print
     failures: list[DataError] = []
@@ -177,8 +177,8 @@ def _silent(_: str) -> None:
     pass
 
 
-def _taken(selection: Selection, train: Array, test: Array, split: str) -> str:
-    """One line: what the table was taken for."""
+def _roles_line(selection: Selection, train: Array, test: Array, split: str) -> str:
+    """One line on the numbers of rows and the roles of the columns."""
     table = selection.table
     header = "header in the first row" if table.has_header else "no header: columns go by their places"
     held_out = f"; {len(test)} held out ({split})" if len(test) else ""
@@ -189,7 +189,7 @@ def _taken(selection: Selection, train: Array, test: Array, split: str) -> str:
 
 
 def _left_aside(whole: Array, y: Array) -> Iterator[str]:
-    """Rows that cannot be learned from, and why."""
+    """Numbers of rows that cannot be learned from, with the reason."""
     blank = int((whole & np.isnan(y)).sum())
     if blank:
         yield f"{count(blank, 'row')} without a target: predicted, not learned from."
@@ -197,12 +197,8 @@ def _left_aside(whole: Array, y: Array) -> Iterator[str]:
         yield f"{count(int((~whole).sum()), 'row')} with missing inputs: neither learned from nor predicted."
 
 
-def _roles(selection: Selection) -> str:
-    return f"{listed(selection.input_names)} and {shortened(selection.target_name)}"
-
-
 def _nothing(selection: Selection) -> str:
-    """Which of the columns are empty, and what may be the cause; for a message."""
+    """The empty columns and the probable cause, for a message."""
     table = selection.table
     empty = [k for k in table.empty if k in (*selection.inputs, selection.target)]
     cause = "; do the lines end with a delimiter?" if empty and empty[-1] == len(table.names) - 1 else ""
@@ -210,7 +206,7 @@ def _nothing(selection: Selection) -> str:
 
 
 def _disorder(selection: Selection, rows: Array) -> Iterator[str]:
-    """Whether ``--split last`` holds out what a reader takes for the last rows."""
+    """Notes if ``--split last`` holds out other rows than a reader would expect."""
     for k in selection.inputs:
         values, name = selection.table.values[rows, k], shortened(selection.table.names[k])
         if runs_backwards(values):
@@ -220,7 +216,7 @@ def _disorder(selection: Selection, rows: Array) -> Iterator[str]:
 
 
 def _split_rows(rows: Array, fraction: float, kind: str, seed: int | None) -> tuple[Array, Array]:
-    """Rows to learn from and rows held out, both in file order."""
+    """Rows to learn from and rows to hold out, both in the order of the file."""
     n_rows = len(rows)
     n_out = max(1, round(fraction * n_rows)) if fraction > 0.0 else 0
     if n_out >= n_rows:

@@ -9,27 +9,27 @@ import unicodedata
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .._version import installed_version
 from ..model.trend import TRENDS
-from .about import version
 from .console import EXIT_STATUSES
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line; the usage is one `--help` away."""
+    """A parser that reports an error in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of all commands; `options.command` is the name of the one that was chosen."""
+    """The parser of all commands; `options.command` is the name of the chosen one."""
     shape: dict[str, Any] = {"epilog": EXIT_STATUSES}
     top = Parser(
         prog="maskerade-fast",
         description="Gaussian processes, averaged over spectral mixture kernels by Bayesian quadrature.",
         **shape,
     )
-    top.add_argument("--version", action="version", version=f"%(prog)s {version('maskerade_fast')}")
+    top.add_argument("--version", action="version", version=f"%(prog)s {installed_version('maskerade_fast')}")
     commands = top.add_subparsers(dest="command", required=True, metavar="fit | predict | info | warm-up")
     _add_fit(commands.add_parser("fit", help="learn from a CSV file; print evidence and scores", **shape))
     _add_predict(commands.add_parser("predict", help="predict the rows of a file with a saved model", **shape))
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _name(text: str) -> str:
-    """The name of a column: UTF-8, as tables are, also in a locale that reads arguments otherwise."""
+    """The name of a column in UTF-8, like tables, also in a locale with another encoding."""
     with contextlib.suppress(UnicodeError):
         text = os.fsencode(text).decode()
     return unicodedata.normalize("NFC", text)
@@ -66,7 +66,7 @@ def _add_table(command: argparse.ArgumentParser) -> None:
         "--header",
         metavar="yes|no",
         type=_yes_or_no,
-        help="whether the first row holds names (default: found out, and said)",
+        help="whether the first row holds names (default: detected, with a note)",
     )
 
 

@@ -1,10 +1,10 @@
-"""What both commands say of a posterior, and the predictions that they write."""
+"""Lines about a posterior and files of predictions, for `fit` and `predict`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,15 +32,17 @@ def summary(post: Posterior, seconds: float) -> Iterator[str]:
 
 
 def scores(post: Posterior, prediction: Prediction, X: Inputs, y: Array) -> Iterator[str]:
-    """Error and log density of predictions of rows whose targets are known."""
+    """Error and log density of predictions of rows with targets."""
     rmse = float(np.sqrt(np.mean((prediction.mean - y) ** 2)))
     yield f"RMSE            {rmse:.4g} on {count(len(y), 'row')} (their sd: {float(np.std(y)):.4g})"
     joint = f", jointly {post.joint_log_density(X, y):.2f}" if len(y) <= _MOST_JOINT_ROWS else ""
     yield f"Log density     {float(np.mean(prediction.log_density(y))):.4f} a row (nats){joint}"
 
 
-def write_predictions(destination: Path | TextIO, post: Posterior, selection: Selection, rows: Array) -> None:
-    """Write a line for each of `rows` to a file or a stream; those without inputs have empty cells."""
+def write_predictions(
+    destination: Path | Callable[[str], Any], post: Posterior, selection: Selection, rows: Array
+) -> None:
+    """Write a line for each of `rows` to a file, or by a function; rows without inputs have empty cells."""
     X, y = selection.X(post.standardiser.x_origin)[rows], selection.y()[rows]
     whole = selection.whole()[rows]
     actual = None if selection.target is None else y
@@ -49,7 +51,7 @@ def write_predictions(destination: Path | TextIO, post: Posterior, selection: Se
     )
     if not isinstance(destination, Path):
         for line in lines:
-            destination.write(line)
+            destination(line)
         return
     with replacing_text(destination) as file:
         file.writelines(lines)

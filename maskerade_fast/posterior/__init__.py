@@ -1,1 +1,1 @@
-"""What a run returns: predictions, bands, calibrated intervals and its archive."""
+"""The posterior that a run returns: its predictions, bands, calibrated intervals and archive."""

@@ -1,7 +1,7 @@
-"""Whether the numbers of a saved posterior can be those of one: what shapes and types do not tell.
+"""Checks of the numbers of a saved posterior, after those of shapes and types.
 
-A file that was edited, or damaged under a checksum that was made anew, may hold well-formed arrays of impossible
-numbers: probabilities beyond 1, pair weights that are no covariance. They would give predictions of NaN much later.
+A file that was edited, or damaged under a new checksum, may hold well-formed arrays of impossible numbers:
+probabilities above 1, pair weights that are no covariance. Much later they would give predictions of NaN.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 from .._checks import Array, check_finite, check_size
 
 _ROUNDING = 1e-6  # of sums of probabilities, which were divided by their total
-_FACTOR = 1e-8  # of the pair weights' largest: what `combine_gaussians` takes for W = F F^T
-_LARGEST_FREQUENCY = 1e75  # of standardised x, squared and once more squared
-_LARGEST = 1e150  # of units: their squares and inverses are then numbers
+_FACTOR = 1e-8  # of the largest pair weight: as far as `combine_gaussians` allows F F^T to differ from W
+_LARGEST_FREQUENCY = 1e75  # per standardised x; its fourth power does not overflow
+_LARGEST = 1e150  # of units; their squares and inverses neither overflow nor vanish
 
 
 def check_values(parts: dict[str, Any]) -> None:
-    """ValueError for numbers that no posterior has, naming the part, what came and what was expected.
+    """Raise ValueError for numbers that no posterior has, with the part, the number and what was expected.
 
     Parameters
     ----------
     parts : dict
-        As `saved.unpacked` gives them: the fields of a posterior, whose shapes fit each other, and `history` as rows.
+        The fields of a posterior from `posterior_archive.from_arrays`; their shapes fit each other.
     """
     _check_units(parts["standardiser"])
     check_size(np.asarray(parts["data_standardised"].X), "X")
@@ -50,7 +50,7 @@ def check_values(parts: dict[str, Any]) -> None:
 
 
 def _check_units(units: Any) -> None:
-    """Units with which numbers can be converted both ways, and squared."""
+    """Bounds within which numbers can be converted in both directions and squared."""
     for name in ("x_range", "y_scale"):
         value = np.asarray(getattr(units, name), dtype=np.float64)
         good = (value >= 1.0 / _LARGEST) & (value <= _LARGEST)
@@ -66,7 +66,7 @@ def _check_probabilities(values: Array, name: str) -> None:
 
 
 def _check_pairs(weights: Array, factor: Array) -> None:
-    """W symmetric, of sum 1, and F F^T: so no density is negative."""
+    """W is symmetric, has sum 1 and equals F F^T: so no density is negative."""
     check_finite(weights, "pair_weights")
     check_finite(factor, "factor")
     check_size(weights, "pair_weights")
@@ -81,7 +81,7 @@ def _check_pairs(weights: Array, factor: Array) -> None:
 
 
 def _check_history(rows: Array) -> None:
-    """Counts that are whole, seconds, log evidence, its sd and the best log-likelihood of each batch."""
+    """Whole counts, seconds, log evidence, its sd and the best log-likelihood of each batch."""
     _require(len(rows) > 0, len(rows), "history: rows", "one for each batch")
     counts, seconds, rest = rows[:, :2], rows[:, 2], rows[:, 3:]
     whole = (counts >= 0.0) & (counts < 2.0**53) & (counts == np.floor(np.where(np.isfinite(counts), counts, 0.0)))
@@ -95,9 +95,9 @@ def _check_history(rows: Array) -> None:
 
 
 def _require(good: Any, values: Any, name: str, expected: str) -> None:
-    """ValueError with the first of `values` that is not `good`."""
+    """Raise ValueError with the first of `values` that is not `good`."""
     good = np.asarray(good)
     if not good.all():
-        found = np.asarray(values)
-        value = found[np.unravel_index(int(np.argmin(good)), good.shape)] if good.ndim else found
+        values = np.asarray(values)
+        value = values[np.unravel_index(int(np.argmin(good)), good.shape)] if good.ndim else values
         raise ValueError(f"{name}: {value}, expected {expected}")

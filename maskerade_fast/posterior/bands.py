@@ -1,4 +1,4 @@
-"""Kernels and spectral densities of weighted mixtures: mean and quantiles, point by point; host arrays."""
+"""Mean and pointwise quantiles of kernels and spectral densities over weighted mixtures, in host arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..model.gmm import GMMBatch, segment_sums
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Posterior mean of a function of the kernel, and its pointwise quantiles under the posterior over kernels.
+    """Posterior mean and pointwise quantiles of a function of the kernel.
 
     `Posterior.kernel` and `Posterior.spectral_density` return it.
 
@@ -53,7 +53,7 @@ def kernel_band(kernels: Weighted, lags: Array) -> Band:
         envelope = np.exp(-2.0 * np.pi**2 * (g.scales**2 @ lags[i] ** 2))
         return np.asarray(g.weights * envelope * np.cos(phase))
 
-    with np.errstate(over="ignore"):  # far lags: the envelope is 0 all the same
+    with np.errstate(over="ignore"):  # of far lags, where the envelope is 0 all the same
         return _band(kernels, len(lags), values)
 
 
@@ -61,16 +61,21 @@ def spectral_band(kernels: Weighted, frequencies: Array, axis: int) -> Band:
     """Two-sided spectral density of input `axis` at `frequencies` (F,), the other axes integrated out."""
 
     def values(g: GMMBatch, i: int) -> Array:
-        mean, scale = g.means[:, axis], np.maximum(g.scales[:, axis], np.finfo(float).tiny)
-        both = [np.exp(-0.5 * ((frequencies[i] - centre) / scale) ** 2) for centre in (mean, -mean)]
-        return np.asarray(0.5 * g.weights * (both[0] + both[1]) / (np.sqrt(2.0 * np.pi) * scale))
+        return spectral_densities(g, frequencies[i : i + 1], axis)[:, 0]
 
+    return _band(kernels, len(frequencies), values)
+
+
+def spectral_densities(g: GMMBatch, frequencies: Array, axis: int) -> Array:
+    """Two-sided spectral densities of all J components along input `axis` at `frequencies` (F,), shape (J, F)."""
+    mean, scale = g.means[:, axis, None], np.maximum(g.scales[:, axis, None], np.finfo(float).tiny)
     with np.errstate(over="ignore"):
-        return _band(kernels, len(frequencies), values)
+        both = [np.exp(-0.5 * ((frequencies - centre) / scale) ** 2) for centre in (mean, -mean)]
+    return np.asarray(0.5 * g.weights[:, None] * (both[0] + both[1]) / (np.sqrt(2.0 * np.pi) * scale))
 
 
 def _band(kernels: Weighted, count: int, values: Callable[[GMMBatch, int], Array]) -> Band:
-    """`values` gives those of all components at one point: no array grows like points x components."""
+    """The band at `count` points; `values` of all components are computed for one point at a time, to save memory."""
     g, p = kernels
     mean, lower, upper = (np.empty(count) for _ in range(3))
     for i in range(count):

@@ -1,11 +1,11 @@
-"""How well a posterior predicts each of its own observations from the others, and intervals that take it into account.
+"""Leave-one-out predictions of the observations, and intervals that are calibrated by them.
 
-A Gaussian noise model gives residuals with heavy tails a variance that suits the tails, so that intervals of 90 % hold
-what they should and those of 50 % too much. Leave-one-out predictions show by how much, without a held-out part.
+A Gaussian noise model gives residuals with heavy tails the variance of the tails: intervals of 90 % then hold the right
+share of observations, those of 50 % too many. Leave-one-out predictions measure by how much, without held-out data.
 
 With a = K^-1 y and q = diag(K^-1), the observation i is predicted from the others with mean y_i - a_i/q_i and variance
-1/q_i (Rasmussen and Williams, section 5.4.2). Kernels are weighted by their posterior without it, which divides their
-weights by the density they give it.
+1/q_i (Rasmussen and Williams, section 5.4.2). The weight of a kernel in this prediction is its posterior weight without
+the observation: its weight divided by the density that it gives the observation.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ..model.data import RegressionData
 from ..model.gmm import GMMBatch
 from ..ops.gram import host_factor
 
-_PRIOR_OBSERVATIONS = 20.0  # observations' worth of trust in the model, so that few data change little
+_PRIOR_OBSERVATIONS = 20.0  # weight of the model's own level, in observations: few data change little
 _LARGEST_LEVEL = 1.0 - 1e-12
 
 
 def left_out_probabilities(g: GMMBatch, weights: Array, data: RegressionData) -> Array:
-    """The predictive distribution function of each observation, given the others, at that observation.
+    """Distribution function of each observation's prediction from the others, at that observation.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def left_out_probabilities(g: GMMBatch, weights: Array, data: RegressionData) ->
     Returns
     -------
     array, shape (N,)
-        Uniform between 0 and 1 if the model is right. Empty if no covariance matrix has a factor.
+        Uniform between 0 and 1 if the model is right; empty if no covariance matrix has a Cholesky factor.
 
     Notes
     -----
@@ -46,7 +46,7 @@ def left_out_probabilities(g: GMMBatch, weights: Array, data: RegressionData) ->
     Raises
     ------
     MemoryError
-        Where these are not free.
+        If so much memory is not free.
     """
     require_room((4, len(data.y), len(data.y)), "working memory for leave-one-out predictions")
     y = to_host(data.y).astype(np.float64)
@@ -69,10 +69,10 @@ def left_out_probabilities(g: GMMBatch, weights: Array, data: RegressionData) ->
 
 
 def calibrated_level(probabilities: Array, level: float) -> float:
-    """Which central interval holds the share `level` of observations, as `left_out_probabilities` has them.
+    """Level of the model's central interval that holds the share `level` of the observations.
 
-    The distribution of |2u - 1| is their own, mixed with 20 observations' worth of the uniform distribution that a
-    right model gives.
+    The distribution of |2u - 1| is that of `probabilities`, mixed with the uniform distribution of a right model with
+    the weight of 20 observations.
     """
     levels = np.sort(np.abs(2.0 * probabilities - 1.0))
     count = len(levels)

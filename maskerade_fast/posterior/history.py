@@ -1,4 +1,4 @@
-"""What a run reports after each batch."""
+"""The row that a run reports after each batch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class HistoryRow:
     seconds : float
         Since the start.
     log_evidence, log_evidence_sd : float
-        Natural log, and the sd of its error.
+        Natural log of the evidence, and the sd of its error.
     best_log_likelihood : float
-        Of all mixtures so far. Like `log_evidence` in the user's units in what `marginalise` reports and returns.
+        Largest of all mixtures so far. `marginalise` reports and returns it and `log_evidence` in the user's units.
     """
 
     evaluations: int
@@ -31,7 +31,7 @@ class HistoryRow:
     best_log_likelihood: float
 
     def shifted(self, shift: float) -> HistoryRow:
-        """The same row in units in which log densities of the data are larger by `shift`."""
+        """The row in units in which log densities of the data are larger by `shift`."""
         log_evidence, best = self.log_evidence + shift, self.best_log_likelihood + shift
         return replace(self, log_evidence=log_evidence, best_log_likelihood=best)
 

@@ -1,8 +1,8 @@
-"""What `marginalise` returns: evidence, weights over kernels and sizes, and predictions in the user's units.
+"""The result of `marginalise`: evidence, weights of kernels and sizes, and predictions in the user's units.
 
-Everything is stored in standardised units (x in [0, 1], y of mean 0 and sd 1) and converted on the way out. Data and
-mixtures lie on one device, where predictions are computed; numbers that belong to single mixtures or to pairs of them
-are few and lie on the host.
+Everything is stored in standardised units (x in [0, 1], y of mean 0 and sd 1) and converted when it is returned. Data
+and mixtures are on one device, where predictions are computed; numbers of single mixtures or of pairs of them are few
+and on the host.
 """
 
 from __future__ import annotations
@@ -19,46 +19,42 @@ from .._checks import Array, callers_level, float_array, integer, is_cupy, one_o
 from .._containers import cached_property, own_arrays
 from .._text import listed, shortened
 from ..backends import array_namespace, on_their_device, single_threaded_blas, to_device_of, to_host
-from ..errors import DataError
 from ..model.data import RegressionData, Standardiser
 from ..model.gmm import GMMBatch
 from ..model.inputs import UNNAMED, ColumnNames, Inputs, targets
 from ..ops.gp import GPPrediction, predict_gp
 from ..ops.joint_prediction import combine_gaussians_joint
 from ..ops.mixture_prediction import Prediction, combine_gaussians
-from ..storage.archive import load_arrays, save_arrays
+from . import posterior_archive
 from .bands import Band, Weighted, kernel_band, spectral_band
 from .calibration import calibrated_level, left_out_probabilities
 from .history import HistoryRow
-from .posterior_archive import packed, unpacked
+from .selection import heaviest, predictive
 
-_PRUNED_MASS = 1e-4  # of the predictive mixture
 _JOINT_BYTES = 256 * 2**20  # of covariances of new points at a time
-# Mixtures for leave-one-out predictions; fewer from so many points on, as the cube of their number grows
+# Most mixtures for leave-one-out predictions; fewer for more points, as the time grows with the cube of their number
 _MOST_LEFT_OUT, _MANY_POINTS = 32, 2000
 _FEW_NAMES = 6  # of inputs and sizes that `repr` shows
-_ARCHIVE_KIND, _ARCHIVE_VERSION = "posterior", 3
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
     """Posterior over spectral mixture kernels, and the predictions it implies.
 
-    Made by `marginalise` or `load`. Attributes ending in ``_standardised`` are in standardised units; the others, the
-    methods' arguments and their results are in the user's. Attributes are NumPy's, whatever `device` is, but for data,
-    mixtures and nodes ``_standardised``; results of methods live where their arguments do.
+    `marginalise` and `load` return it. Attributes ending in ``_standardised`` are in standardised units; the others,
+    and arguments and results of methods, are in the user's units. Data, mixtures and nodes ``_standardised`` are on
+    `device`, all other attributes on the host; results of methods live where their arguments do.
 
     Attributes
     ----------
     log_evidence, log_evidence_sd : float
-        Natural log of the density of all N targets, and the sd of its error as the quadrature sees it.
+        Natural log of the density of all N targets, and the sd of its error as the quadrature estimates it.
     component_probabilities : array, shape (max_components,)
         Posterior probability of each mixture size.
     mixtures : GMMBatch
         The h evaluated mixtures, with their noise variances; NumPy arrays.
     nodes : GMMBatch
-        The m mixtures that bands of kernel and spectrum rest on, each with its share in `node_probabilities`; NumPy
-        arrays.
+        The m mixtures that give the bands of kernel and spectrum, with `node_probabilities`; NumPy arrays.
     log_likelihoods : array, shape (h,)
     pair_weights : array, shape (h, h)
         W of mathematics.md section 8, scaled to add up to 1: positive semi-definite, though single entries may be
@@ -66,11 +62,11 @@ class Posterior:
     effective_sample_size : float
         (sum |r|)^2 / sum r^2 of the row sums r of `pair_weights`: how many mixtures carry the predictions.
     warnings : tuple of str
-        In plain words, what deserves the reader's attention.
+        Sentences about what may be wrong with the result.
     history : tuple of HistoryRow
-        One row a batch.
+        One row per batch.
     columns : ColumnNames
-        Of the table or data frame that was learned from.
+        Of the table or data frame with the training data.
     feature_names : tuple of D str, or None
     target_name : str or None
     """
@@ -102,15 +98,16 @@ class Posterior:
         likeliest = np.sort(np.argsort(-probabilities, kind="stable")[:_FEW_NAMES])
         sizes = ", ".join(f"{n + 1}: {probabilities[n]:.2f}" for n in likeliest)
         named = f", target {shortened(self.target_name, 60)}" if self.target_name else ""
-        lines = [
-            f"Posterior of {data.n_points} rows of {inputs}{named}",
-            f"trend: {self.trend}",
-            f"log evidence: {self.log_evidence:.2f} ± {self.log_evidence_sd:.2g}",
-            f"probabilities of numbers of components: {sizes}{', ...' if self.max_components > _FEW_NAMES else ''}",
-            f"mixtures: {len(self.log_likelihoods)}, of which {self.effective_sample_size:.1f} effective",
-            f"warnings: {len(self.warnings) or 'none'}",
-        ]
-        return "\n  ".join(lines)
+        return "\n  ".join(
+            [
+                f"Posterior of {data.n_points} rows of {inputs}{named}",
+                f"trend: {self.trend}",
+                f"log evidence: {self.log_evidence:.2f} ± {self.log_evidence_sd:.2g}",
+                f"probabilities of numbers of components: {sizes}{', ...' if self.max_components > _FEW_NAMES else ''}",
+                f"mixtures: {len(self.log_likelihoods)}, of which {self.effective_sample_size:.1f} effective",
+                f"warnings: {len(self.warnings) or 'none'}",
+            ]
+        )
 
     @property
     def mixtures(self) -> GMMBatch:
@@ -132,7 +129,7 @@ class Posterior:
 
     @property
     def trend(self) -> str:
-        """What the data are modelled with beside the Gaussian process: "none", "constant" or "linear"."""
+        """Trend that is added to the Gaussian process: "none", "constant" or "linear"."""
         return self.data_standardised.trend
 
     @property
@@ -170,7 +167,7 @@ class Posterior:
     @on_their_device
     @single_threaded_blas()
     def predict(self, X_new: Any, observed: bool = True) -> Prediction:
-        """Predictive distribution at each new point by itself.
+        """Predictive distribution at each new point separately.
 
         Parameters
         ----------
@@ -193,8 +190,8 @@ class Posterior:
 
         Notes
         -----
-        O(k N^2 (N + M) + k^2 M) for the k mixtures kept. Those that together move at most 1e-4 of the mass are left
-        out, always wholly: a pruned pair could make the density negative.
+        O(k N^2 (N + M) + k^2 M) for k mixtures. Mixtures that together have at most 1e-4 of the mass are left out, each
+        with all of its pairs: without a single pair the density could be negative.
         """
         points = self._points(X_new)
         rows = self._kept
@@ -213,32 +210,32 @@ class Posterior:
     @on_their_device
     @single_threaded_blas()
     def interval(self, X_new: Any, level: Any = 0.9, calibrated: bool = True) -> tuple[Array, Array]:
-        """Central interval of a new observation at each point by itself: its lower and its upper ends.
+        """Central interval of a new observation at each point separately: its lower and its upper ends.
 
         Parameters
         ----------
         X_new : array, shape (M, D), or (M,) for D = 1
         level : float or array, shape (k,)
-            Probability that the interval is to hold, between 0 and 1; the ends are (M,) or (k, M).
+            Probability of the interval, between 0 and 1; the ends are (M,) or (k, M).
         calibrated : bool
-            True: the interval of the predictive distribution that held so many of the observations in leave-one-out
-            predictions (`calibration`), for points among the data; False: the model's own, as beyond the data, where
-            nothing was left out.
+            True: the interval that held this share of the observations in leave-one-out predictions (`calibration`),
+            for points among the data. False: the model's own interval, for points beyond the data, which leave-one-out
+            predictions do not tell about.
 
         Notes
         -----
-        The first calibrated call takes O(N^3) for each of the 32 heaviest mixtures, of fewer beyond 2000 points, and
-        32 N^2 bytes, on the host; MemoryError where these are not free.
+        The first calibrated call takes O(N^3) for each of the 32 heaviest mixtures (fewer beyond 2000 points) and 32
+        N^2 bytes, on the host; MemoryError if so much is not free.
         """
-        given = float_array(level, "level", ndim=(0, 1), dtype=np.float64)
-        levels = np.atleast_1d(to_host(given))
+        level = float_array(level, "level", ndim=(0, 1), dtype=np.float64)
+        levels = np.atleast_1d(to_host(level))
         if not ((levels > 0.0) & (levels < 1.0)).all():
             raise ValueError(f"level: {levels}, expected probabilities between 0 and 1")
         if calibrated:
             levels = np.array([calibrated_level(self._left_out, float(p)) for p in levels])
         prediction = self.predict(X_new)
         lower, upper = (prediction.quantile(to_device_of(prediction.mean, 0.5 + side * levels)) for side in (-0.5, 0.5))
-        return (lower, upper) if given.ndim else (lower[0], upper[0])
+        return (lower, upper) if level.ndim else (lower[0], upper[0])
 
     @on_their_device
     @single_threaded_blas()
@@ -276,49 +273,37 @@ class Posterior:
     def kernel(self, lags: Any) -> Band:
         """The kernel at `lags`, shape (L,) or a number for D = 1, or (L, D), under the posterior; units of y squared.
 
-        Of the process alone, without the trend.
+        It is the kernel of the process without the trend.
         """
-        given = float_array(lags, "lags", ndim=(0, 1, 2), dtype=np.float64)
-        lags = to_host(given)
-        lags = lags.reshape(-1, 1) if lags.ndim < 2 else lags
-        if lags.shape[1] != self.data_standardised.n_dims:
-            raise ValueError(f"lags: {lags.shape[1]} columns, expected {self.data_standardised.n_dims}")
-
-        return kernel_band(self._carrying_nodes, lags).moved(given)
+        lags = float_array(lags, "lags", ndim=(0, 1, 2), dtype=np.float64)
+        points = to_host(lags) if lags.ndim == 2 else to_host(lags).reshape(-1, 1)
+        if points.shape[1] != self.data_standardised.n_dims:
+            raise ValueError(f"lags: {points.shape[1]} columns, expected {self.data_standardised.n_dims}")
+        return kernel_band(self._carrying_nodes, points).moved(lags)
 
     def spectral_density(self, frequencies: Any, axis: int = 0) -> Band:
         """Two-sided spectral density along input `axis` at `frequencies` (F,) or a number, in cycles per unit of x.
 
         Units of y squared per cycle per unit of x; over all frequencies it integrates to the kernel at lag 0.
         """
-        given = float_array(frequencies, "frequencies", ndim=(0, 1), dtype=np.float64)
-        frequencies = to_host(given).reshape(-1)
+        frequencies = float_array(frequencies, "frequencies", ndim=(0, 1), dtype=np.float64)
         n_dims = self.data_standardised.n_dims
         axis = integer(axis, "axis", minimum=-n_dims)
         if axis >= n_dims:
             raise ValueError(f"axis: {axis}, expected an input dimension below {n_dims}")
-
-        return spectral_band(self._carrying_nodes, frequencies, axis).moved(given)
+        return spectral_band(self._carrying_nodes, to_host(frequencies).reshape(-1), axis).moved(frequencies)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything `load` needs to one .npz file, atomically; `load` gives a posterior on the CPU."""
-        save_arrays(path, packed(self), kind=_ARCHIVE_KIND, version=_ARCHIVE_VERSION)
+        """Write one .npz file, whole or not at all; `load` reads it and returns a posterior on the CPU."""
+        posterior_archive.write(path, self)
 
     @cached_property
     def _kept(self) -> Array:
-        """Indices of the mixtures that predictions use.
-
-        No Gaussian density overlaps another by more than 1, so the pairs of a mixture carry at most the sum of their
-        weights' sizes.
-        """
-        mass = 2.0 * np.abs(self.pair_weights).sum(axis=1) - np.abs(np.diag(self.pair_weights))
-        order = np.argsort(mass, kind="stable")
-        total = float(self.pair_weights.sum())
-        dropped = int(np.searchsorted(np.cumsum(mass[order]), _PRUNED_MASS * total, side="right"))
-        return np.sort(order[min(dropped, len(order) - 1) :])
+        """Indices of the mixtures that predictions use."""
+        return predictive(self.pair_weights)
 
     def _data_predictions(self, rows: Array, X_new: Array, **options: Any) -> GPPrediction:
-        """Predictions of the data, in standardised units, by each of some mixtures."""
+        """Predictions by each of some mixtures, in standardised units."""
         data = self.data_standardised
         points = to_device_of(data.X, self.standardiser.X_to_unit(X_new))
         g = self.mixtures_standardised[rows]
@@ -336,9 +321,7 @@ class Posterior:
     @cached_property
     def _carrying_nodes(self) -> Weighted:
         """The nodes that carry all but 1e-6 of the posterior, in the user's units, on the host."""
-        order = np.argsort(-self.node_probabilities, kind="stable")
-        carried = np.cumsum(self.node_probabilities[order])
-        rows = np.sort(order[: int(np.searchsorted(carried, 1.0 - 1e-6)) + 1])
+        rows = np.sort(heaviest(self.node_probabilities, 1.0 - 1e-6))
         return Weighted(self.nodes[rows], self.node_probabilities[rows] / self.node_probabilities[rows].sum())
 
     def _points(self, X_new: Any) -> Array:
@@ -357,19 +340,11 @@ class Posterior:
 
 
 def load(path: str | os.PathLike[str]) -> Posterior:
-    """Read a posterior written by `Posterior.save`; nothing in the file is ever executed.
+    """Read a posterior that `Posterior.save` wrote; nothing in the file is ever executed.
 
     Raises
     ------
     DataError
         If the file is not such a file, is truncated, or was written by a newer version.
     """
-    arrays = load_arrays(path, kind=_ARCHIVE_KIND, version=_ARCHIVE_VERSION)
-    try:
-        parts = unpacked(arrays)
-        rows = (HistoryRow(int(r[0]), int(r[1]), *map(float, r[2:])) for r in parts.pop("history"))
-        return Posterior(history=tuple(rows), **parts)
-    except KeyError as error:
-        raise DataError(f"{path}: not a complete saved posterior (it lacks {error})") from None
-    except (ValueError, TypeError, OverflowError) as error:
-        raise DataError(f"{path}: not a complete saved posterior ({shortened(str(error), 200)})") from None
+    return Posterior(**posterior_archive.read(path))

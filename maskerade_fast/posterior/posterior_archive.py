@@ -1,46 +1,60 @@
-"""A posterior's parts as plain arrays, and back: what `Posterior.save` writes and `load` checks.
+"""The archive of a posterior: its fields as plain arrays in a file, and the fields from a file.
 
-Nothing here knows the class: parts go by the names of its fields, and what was read is trusted only after every shape
-and unit fits the others.
+The functions use the names of the fields, and not the class. Nothing that was read is used before every shape and unit
+is checked against the others.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, astuple, fields
 from typing import Any
 
 import numpy as np
 
 from .._checks import Array, float_array, positive, real
+from .._text import shortened
 from ..backends import to_host
+from ..errors import DataError
 from ..model.data import RegressionData, Standardiser
 from ..model.gmm import GMMBatch
 from ..model.inputs import ColumnNames
+from ..storage.archive import load_arrays, save_arrays
 from .archive_checks import check_values
+from .history import HistoryRow
 
 _PLAIN = (
-    "log_likelihoods",
-    "log_evidence",
-    "log_evidence_sd",
-    "component_probabilities",
-    "pair_weights",
-    "factor",
-    "node_probabilities",
+    *("log_likelihoods", "log_evidence", "log_evidence_sd", "component_probabilities"),
+    *("pair_weights", "factor", "node_probabilities"),
 )
+_KIND, _VERSION = "posterior", 3
 _HISTORY_COLUMNS = 6
 _TEXTS = (
-    "trend",
-    "warnings",
-    "columns_features",
-    "columns_target",
-    "columns_table",
-    "columns_time",
-    "columns_time_unit",
+    *("trend", "warnings", "columns_features", "columns_target"),
+    *("columns_table", "columns_time", "columns_time_unit"),
 )
 
 
-def packed(posterior: Any) -> dict[str, Array]:
-    """Everything a posterior rests on, in NumPy arrays by name."""
+def write(path: str | os.PathLike[str], posterior: Any) -> None:
+    """Write the fields of a posterior; see `Posterior.save`."""
+    save_arrays(path, to_arrays(posterior), kind=_KIND, version=_VERSION)
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read and check the fields of a posterior; DataError in one line for any fault of the file."""
+    arrays = load_arrays(path, kind=_KIND, version=_VERSION)
+    try:
+        parts = from_arrays(arrays)
+        rows = (HistoryRow(int(r[0]), int(r[1]), *map(float, r[2:])) for r in parts["history"])
+        return {**parts, "history": tuple(rows)}
+    except KeyError as error:
+        raise DataError(f"{path}: not a complete saved posterior (it lacks {error})") from None
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError(f"{path}: not a complete saved posterior ({shortened(str(error), 200)})") from None
+
+
+def to_arrays(posterior: Any) -> dict[str, Array]:
+    """The fields of a posterior in NumPy arrays by name."""
     data, rows = posterior.data_standardised, len(posterior.history)
     arrays: dict[str, Array] = {
         "X": to_host(data.X),
@@ -63,15 +77,15 @@ def packed(posterior: Any) -> dict[str, Array]:
     return arrays
 
 
-def unpacked(arrays: dict[str, Array]) -> dict[str, Any]:
-    """The fields of a posterior from `packed` arrays; `history` as rows of numbers.
+def from_arrays(arrays: dict[str, Array]) -> dict[str, Any]:
+    """The fields of a posterior from the arrays of `to_arrays`; `history` as rows of numbers.
 
     Raises
     ------
     KeyError
         If an array is missing.
     ValueError, TypeError, OverflowError
-        If one is not what it should be, or does not fit the others.
+        If an array has a wrong type, shape or value, or does not fit the others.
     """
     arrays = {"trend": np.array("none"), **arrays}  # files of layout 1 have none
     if arrays.get("columns_has_header", np.array(True)).dtype != np.bool_:
@@ -98,7 +112,7 @@ def unpacked(arrays: dict[str, Array]) -> dict[str, Any]:
     }
     _check_shapes(parts)
     n_dims = parts["data_standardised"].n_dims
-    _check_units(parts["standardiser"], n_dims)
+    _check_unit_shapes(parts["standardiser"], n_dims)
     features = parts["columns"].features
     if features is not None and len(features) != n_dims:
         raise ValueError(f"columns_features: {len(features)} names, expected {n_dims} as X has columns")
@@ -108,12 +122,11 @@ def unpacked(arrays: dict[str, Array]) -> dict[str, Any]:
 
 def _columns(arrays: dict[str, Array]) -> ColumnNames:
     """Names of columns; files of layout 2 have none."""
-    found: dict[str, Any] = {}
-    for field in fields(ColumnNames):
-        array = arrays.get(f"columns_{field.name}")
-        if array is not None:
-            found[field.name] = _words(array) if array.ndim else array.item()
-    return ColumnNames(**found)
+    saved = {field.name: arrays.get(f"columns_{field.name}") for field in fields(ColumnNames)}
+    values: dict[str, Any] = {
+        name: _words(array) if array.ndim else array.item() for name, array in saved.items() if array is not None
+    }
+    return ColumnNames(**values)
 
 
 def _words(array: Array) -> tuple[str, ...]:
@@ -121,13 +134,13 @@ def _words(array: Array) -> tuple[str, ...]:
 
 
 def _part(kind: type[Any], prefix: str, values: dict[str, Any]) -> Any:
-    """An object of a class whose fields were saved as ``prefix_field``, those that were None left out."""
+    """An object of class `kind` from its fields, which are saved as ``prefix_field`` unless they are None."""
     names = [field.name for field in fields(kind) if f"{prefix}_{field.name}" in values]
     return kind(**{name: values[f"{prefix}_{name}"] for name in names})
 
 
 def _check_shapes(parts: dict[str, Any]) -> None:
-    """ValueError or TypeError unless arrays and mixtures fit each other."""
+    """Raise ValueError or TypeError unless arrays and mixtures fit each other."""
     mixtures, nodes, factor = parts["mixtures_standardised"], parts["nodes_standardised"], parts["factor"]
     shapes = {
         "log_likelihoods": (len(mixtures),),
@@ -148,8 +161,8 @@ def _check_shapes(parts: dict[str, Any]) -> None:
             raise ValueError(f"{name}: {len(g)} in {g.n_dims} dimensions, expected some in the {n_dims} of X")
 
 
-def _check_units(units: Standardiser, n_dims: int) -> None:
-    """ValueError or TypeError unless units belong to D inputs and can be converted from."""
+def _check_unit_shapes(units: Standardiser, n_dims: int) -> None:
+    """Raise ValueError or TypeError unless the units are numbers for D inputs and the scales positive."""
     names = ("x_min", "x_range", "x_origin")
     x_min, x_range, x_origin = (float_array(getattr(units, name), name, ndim=1) for name in names)
     real(units.y_mean, "y_mean")

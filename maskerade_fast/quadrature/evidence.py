@@ -1,10 +1,10 @@
 """Evidence as the integral of the surrogate over low-discrepancy nodes (mathematics.md section 6).
 
-The nodes and their weights stand for the reference measure q: ``Z = integral of f dq``. Whatever q is, the formulas
-stay; f is then ``likelihood * prior / q``.
+The nodes and their weights represent the reference measure q: ``Z = integral of f dq`` with ``f = likelihood * prior /
+q``. The formulas are the same for every q.
 
-Where the mixtures live on a GPU, hyper-kernels are computed there. The h x m matrix between observations and nodes
-comes to the host once, since all that is done with it is one triangular solve and products with vectors.
+Where the mixtures live on a GPU, hyper-kernels are computed there. The h x m matrix between observations and nodes is
+copied to the host once: it is used in one triangular solve and in products with vectors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..ops.hyperkernel import PreparedBatch
 from .surrogate import Surrogate
 
 MOST_SECONDS = 600.0  # of one integral on one core
-_SECONDS_A_PAIR = 3e-10  # of two components, in one to five dimensions
+_SECONDS_PER_PAIR = 3e-10  # of two components, in one to five dimensions
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +48,8 @@ class Evidence:
     nodes, node_weights, node_values : GMMBatch of m, arrays of shape (m,)
         `node_values` is the surrogate's mean of f at each node, in units of ``exp(log_offset)``.
     support, coefficients : PreparedBatch of m + h, array of shape (m + h,)
-        Nodes and observations, and what makes ``kappa(B, support) @ coefficients`` the covariance of Z with the
-        surrogate at mixtures B.
+        Nodes and observations, and the vector for which ``kappa(B, support) @ coefficients`` is the covariance of Z
+        with the surrogate at mixtures B.
     """
 
     mean: float
@@ -136,16 +136,15 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Any) -> Evide
     weights = surrogate.solve_transposed(left.T)
     sizes, member = np.unique(nodes.n_components, return_inverse=True)
     # All nodes may be so far from the observations that the surrogate underflows there: log Z is then unknown.
-    log_mean, log_sd = -math.inf, math.inf
+    log_mean, sd = -math.inf, math.inf
     if mean > 0.0:
-        relative_sd = min(math.sqrt(variance) / mean, 1e150)  # its square is finite
-        log_mean, log_sd = math.log(mean), math.sqrt(math.log1p(relative_sd**2))
+        log_mean, sd = math.log(mean), log_sd(math.sqrt(variance) / mean)
     return built(
         Evidence,
         mean=mean,
         variance=variance,
         log_evidence=log_mean + surrogate.log_offset,
-        log_evidence_sd=log_sd,
+        log_evidence_sd=sd,
         weights=0.5 * (weights + weights.T),
         sizes=sizes,
         mean_by_size=np.bincount(member, weights=node_weights * values),
@@ -160,13 +159,18 @@ def integrate(surrogate: Surrogate, nodes: GMMBatch, node_weights: Any) -> Evide
     )
 
 
+def log_sd(relative_sd: float) -> float:
+    """Standard deviation of the log of a log-normal number, from its relative standard deviation."""
+    return math.sqrt(math.log1p(min(relative_sd, 1e150) ** 2))  # the square is finite
+
+
 def integral_seconds(components: float) -> float:
-    """About what one integral over nodes of so many components in all takes on one core."""
-    return _SECONDS_A_PAIR * components**2
+    """Seconds that one integral over nodes of so many components in all takes on one core, about."""
+    return _SECONDS_PER_PAIR * components**2
 
 
 def _require_room(surrogate: Surrogate, nodes: GMMBatch) -> None:
-    """ValueError or MemoryError for nodes of which an integral takes too long, or more memory than there is."""
+    """Raise ValueError for nodes whose integral takes too long, MemoryError where it needs more memory than is free."""
     components = len(nodes.weights)
     seconds = integral_seconds(components)
     needed = 3 * 8 * len(surrogate.z) * len(nodes)

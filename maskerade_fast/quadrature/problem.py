@@ -1,6 +1,6 @@
-"""The problem that a run solves, all of it in standardised units, and where its likelihoods are evaluated and recorded.
+"""The problem that a run solves, in standardised units, with the recorder that its likelihoods go through.
 
-A `Problem` never changes. Likelihoods are asked for through its recorder, which may know them from an earlier run.
+A `Problem` never changes. Its recorder may hold likelihoods of an earlier run and returns these instead of new ones.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ..ops.metric import Metric
 from ..storage.recorder import NoRecord, Recorder
 from .surrogate import Surrogate
 
-# The rougher of the paper's two hyper-kernels: with power 2 the surrogate is too smooth for the likelihood, and its
-# evidence too sure. 300 evaluations, five seeds, rms error (median reported sd) with 1 and with 2: two_tones_12
-# 0.001 (0.004) and 0.008 (0.002), two_tones_40 0.039 (0.025) and 0.059 (0.016).
+# The rougher of the paper's two hyper-kernels. With power 2 the surrogate is too smooth for the likelihood, and the
+# reported sd of its evidence too small. 300 evaluations, five seeds, rms error (median reported sd) with 1 and with 2:
+# two_tones_12 0.001 (0.004) and 0.008 (0.002), two_tones_40 0.039 (0.025) and 0.059 (0.016).
 POWER = 1
 """The hyper-kernel's q in runs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Data, prior, and where the work is done; everything in standardised units.
+    """Data, prior, metric, device and recorder of a run; everything in standardised units.
 
     Parameters
     ----------
@@ -55,13 +55,13 @@ class Problem:
 
     @classmethod
     def of(cls, data: RegressionData, prior: Prior, device: str = "cpu", recorder: Recorder | None = None) -> Problem:
-        """With the metric that suits the prior; without a recorder nothing is kept."""
+        """Make a problem with the metric that suits the prior; without a recorder no likelihood is kept."""
         recorder = NoRecord() if recorder is None else recorder
         return cls(data.to(device), prior, default_metric(prior), device, recorder)
 
     @property
     def seconds(self) -> float:
-        """Since the start of the run; every call reads the recorder's clock."""
+        """Seconds since the start of the run; every call reads the recorder's clock."""
         return self.recorder.seconds()
 
     def log_likelihoods(self, mixtures: GMMBatch) -> Array:
@@ -96,10 +96,10 @@ class Problem:
 def default_metric(prior: Prior) -> Metric:
     """The distance between mixtures that suits a prior.
 
-    Reflected where means take every sign; with terms for noise and mass where the prior leaves them free, weighted so
-    that one prior standard deviation of their logarithm counts 0.3 of the prior spread of the frequencies. (Held-out
-    log density a row, four random splits, for 0.1, 0.3 and 1: airline -4.34, -4.35, -4.45; Lake Huron -0.79, -0.74,
-    -0.70.)
+    It is reflected where means take either sign. Where the prior leaves noise or mass free it has a term for them,
+    weighted so that one prior standard deviation of their logarithm counts 0.3 of the prior spread of the frequencies.
+    (Held-out log density per row, four random splits, for 0.1, 0.3 and 1: airline -4.34, -4.35, -4.45; Lake Huron
+    -0.79, -0.74, -0.70.)
     """
     unit = 0.3 * float(np.linalg.norm(prior.mean_sd))
     noise_weight, mass_weight = (

@@ -1,12 +1,13 @@
 """WSABI-L surrogate: a Gaussian process over mixtures for the square root of f (mathematics.md section 5).
 
 ``z = sqrt(2 (f - epsilon)) ~ GP(0, kappa)``, ``K = kappa(Theta, Theta) + jitter * outputscale * I``. Distances between
-observations are computed once and kept; fitting the length is a one-dimensional search in which the output scale has a
-closed form, and appending b observations extends the Cholesky factor in O(b h^2).
+observations are computed once and kept. The fit of the length is a one-dimensional search in which the output scale has
+a closed form; b more observations extend the Cholesky factor in O(b h^2).
 
-Mixtures may live on a GPU; distances and hyper-kernels, which grow with all pairs of components, are then computed
-there. Their results come to the host, and so does all that is made of them: K has some hundred rows, its factorisation
-takes LAPACK a few milliseconds, and the search for the length needs one number from each before the next.
+Mixtures may live on a GPU. Distances and hyper-kernels, whose cost grows with the pairs of components, are then
+computed there and their results copied to the host, where all the rest is done: K has some hundred rows, its
+factorisation takes LAPACK a few milliseconds, and the search for the length needs the result of one before it starts
+the next.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from ..model.gmm import GMMBatch, GMMGradient, concat
 from ..ops.hyperkernel import HyperKernel, Pullback
 from ..ops.metric import Metric
 from ..ops.metric_distances import PreparedBatch, squared_distance
-from .surrogate_fit import checked_cholesky, fitted, warn_of_lost_digits, whiten
+from .surrogate_fit import checked_cholesky, fit_hyperparameters, warn_of_lost_digits, whiten
 from .warping import square_root_warp
 
-# Correlation of the median observation with its nearest neighbour, below which a warning is due
+# A warning is due where the median observation's correlation with its nearest neighbour is smaller
 _LEAST_CORRELATION = 0.5
 Batch = GMMBatch | PreparedBatch
 
 
 @dataclass(frozen=True, eq=False)
 class Surrogate:
-    """A fitted WSABI-L surrogate; build it with `Surrogate.fit`, grow it with `extend`, then `refit`.
+    """A WSABI-L surrogate: build it with `Surrogate.fit`, add observations with `extend`, then `refit`.
 
     Attributes
     ----------
     mixtures : GMMBatch of h observations
-        Batches given to the methods must live where these do; every array that comes out is NumPy's.
+        The methods take batches that live where these do; every array that they return is NumPy's.
     log_values : array, shape (h,)
         log f, minus infinity for f = 0.
     hyperkernel : HyperKernel
@@ -99,7 +100,7 @@ class Surrogate:
         metric : Metric, optional
             Distance between mixtures; the paper's by default.
         outputscale, lengthscale : float, optional
-            lambda squared and l; those not given maximise the marginal likelihood of z.
+            lambda squared and l; where None, the value that maximises the marginal likelihood of z.
         power : {1, 2}
             The hyper-kernel's q.
         jitter : float
@@ -130,26 +131,26 @@ class Surrogate:
         jitter = non_negative(jitter, "jitter")
         warp = square_root_warp(log_values, epsilon_factor)
         distances = to_host(squared_distance(mixtures, metric=metric))
-        found = fitted(distances, warp.z, power, jitter, outputscale, lengthscale)
+        best = fit_hyperparameters(distances, warp.z, power, jitter, outputscale, lengthscale)
         return cls(
             mixtures=mixtures,
             log_values=log_values,
-            hyperkernel=HyperKernel(found.outputscale, found.lengthscale, power, metric),
+            hyperkernel=HyperKernel(best.outputscale, best.lengthscale, power, metric),
             jitter=jitter,
             epsilon_factor=epsilon_factor,
             fixed=(outputscale is not None, lengthscale is not None),
             distances=distances,
-            factor=found.factor,
+            factor=best.factor,
             z=warp.z,
-            whitened=found.whitened,
+            whitened=best.whitened,
             log_offset=warp.log_offset,
             epsilon=warp.epsilon,
-            at_bound=found.at_bound,
+            at_bound=best.at_bound,
         )
 
     @single_threaded_blas()
     def extend(self, mixtures: GMMBatch, log_values: Any) -> Surrogate:
-        """Append observations: lambda and l are kept, every value is re-based, the factor grows in O(b h^2)."""
+        """Append observations in O(b h^2): lambda and l stay as they are, every value is warped anew."""
         log_values = _checked_values(log_values, mixtures)
         require_bytes(3 * 8 * (len(self.mixtures) + len(mixtures)) ** 2, "mixtures: as many, with those before,")
         cross = to_host(self.hyperkernel.squared_distance(mixtures, self.prepared))
@@ -179,16 +180,14 @@ class Surrogate:
 
     @single_threaded_blas()
     def refit(self) -> Surrogate:
-        """Fit again the hyperparameters that were not given, and factor K; no distance is computed."""
+        """Fit anew the hyperparameters that the caller of `fit` left open, and factor K; no distance is computed."""
         outputscale, lengthscale = (
             value if fixed else None
             for value, fixed in zip((self.outputscale, self.lengthscale), self.fixed, strict=True)
         )
-        found = fitted(self.distances, self.z, self.power, self.jitter, outputscale, lengthscale)
-        settings = replace(self.hyperkernel, outputscale=found.outputscale, lengthscale=found.lengthscale)
-        return replace(
-            self, hyperkernel=settings, factor=found.factor, whitened=found.whitened, at_bound=found.at_bound
-        )
+        best = fit_hyperparameters(self.distances, self.z, self.power, self.jitter, outputscale, lengthscale)
+        settings = replace(self.hyperkernel, outputscale=best.outputscale, lengthscale=best.lengthscale)
+        return replace(self, hyperkernel=settings, factor=best.factor, whitened=best.whitened, at_bound=best.at_bound)
 
     @property
     def metric(self) -> Metric:
@@ -215,8 +214,11 @@ class Surrogate:
     @single_threaded_blas()
     def covariance(self, g: Batch) -> Array:
         """Posterior covariance of z between the mixtures `g`, shape (B, B); the jitter is on its diagonal."""
-        white = self.whiten(self.kernel(self.prepared, g))
-        covariance: Array = self.kernel(g) - white.T @ white
+        return self.conditioned(self.kernel(g), self.whiten(self.kernel(self.prepared, g)))
+
+    def conditioned(self, own: Array, white: Array) -> Array:
+        """Posterior covariance, jitter included, from the prior's `own` (B, B) and whitened covariances (h, B)."""
+        covariance: Array = own - white.T @ white
         covariance[np.diag_indices_from(covariance)] += self.jitter * self.outputscale
         return covariance
 
@@ -225,7 +227,7 @@ class Surrogate:
         """Posterior mean and variance of z at each mixture of `g`, shapes (B,); jitter included.
 
         The variance is a Schur complement of a positive semi-definite matrix with the jitter on its whole diagonal, so
-        it is no less than the jitter: a difference that is can only be rounding.
+        it is at least the jitter; a smaller difference is rounding.
         """
         white = self.whiten(self.kernel(self.prepared, g))
         variance = self.prior_variance - np.einsum("ij,ij->j", white, white)
@@ -255,12 +257,12 @@ class Surrogate:
 
     def kernel_pullback(self, a: Batch, b: Batch | None = None) -> tuple[Array, Pullback]:
         """kernel(a, b) and the map from its cotangent to the gradient with respect to `a`, all on the host."""
-        covariance, pull = self.hyperkernel.pullback(a, b)
+        covariance, pullback = self.hyperkernel.pullback(a, b)
 
-        def pull_to_host(cotangent: Array) -> GMMGradient:
-            return pull(to_device_of(self.mixtures.weights, cotangent)).to("cpu")
+        def pullback_to_host(cotangent: Array) -> GMMGradient:
+            return pullback(to_device_of(self.mixtures.weights, cotangent)).to("cpu")
 
-        return np.asarray(to_host(covariance)), pull_to_host
+        return np.asarray(to_host(covariance)), pullback_to_host
 
     def beside(self, g: GMMBatch) -> GMMBatch:
         """`g` where the observations live."""
@@ -268,7 +270,7 @@ class Surrogate:
 
     @cached_property
     def correlation_of_neighbours(self) -> float:
-        """Of the surrogate at an observation and at the nearest other one: the median over observations; 1 for one.
+        """Median over observations of the correlation with the nearest other one; 1 for a single observation.
 
         Where it is small the observations lie too far apart for the length: between them the surrogate is its mean.
         """
@@ -279,7 +281,7 @@ class Surrogate:
 
     @property
     def spacing_warning(self) -> str | None:
-        """In plain words, that the length is shorter than the observations can tell; None if it is not."""
+        """A warning if the length is shorter than the distances of the observations can show; else None."""
         correlation = self.correlation_of_neighbours
         if correlation >= _LEAST_CORRELATION:
             return None
@@ -299,12 +301,12 @@ class Surrogate:
         return self.prepare(self.mixtures)
 
     def prepare(self, g: GMMBatch) -> PreparedBatch:
-        """`g`, prepared for many calls of `kernel` and its kin."""
+        """Prepare `g` for many calls of `kernel`, `kernel_matvec` and `kernel_pullback`."""
         return self.hyperkernel.prepare(g)
 
 
 def _checked_values(log_values: Any, mixtures: GMMBatch) -> Array:
-    """One log f a mixture, on the host."""
+    """One log f per mixture, on the host."""
     values: Array = to_host(float_array(log_values, "log_values", ndim=1, dtype=np.float64, allow="-inf", own=True))
     if len(values) != len(mixtures):
         raise ValueError(f"log_values: {len(values)} values for {len(mixtures)} mixtures, expected as many")

@@ -1,7 +1,7 @@
-"""Hyperparameters of a surrogate by the marginal likelihood of its warped values, and the factor of K.
+"""Fit of a surrogate's hyperparameters by the marginal likelihood of its warped values, and the factor of K.
 
-``K = kappa + jitter * outputscale * I``, with everything on the host. The output scale has a closed form, so that
-fitting the length is a one-dimensional search.
+``K = kappa + jitter * outputscale * I``; all arrays are on the host. The output scale has a closed form, so the fit of
+the length is a one-dimensional search.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ..backends import single_threaded_blas
 from ..errors import PrecisionWarning
 from ..ops.hyperkernel import HyperKernel
 
-# The length is sought where d**q / l**2 of the median pair lies in this range: beyond it the covariance of the
-# observations is the identity, or a constant, to the digits that the jitter leaves.
+# Range of d**q / l**2 of the median pair in which the length is searched. Beyond it the covariance of the observations
+# is the identity, or a constant, to the digits that the jitter leaves.
 _LENGTH_RANGE = (1e-2, 1e2)
 _LENGTH_GRID = 13
-# Condition number from which solves keep fewer than three digits
+# From this condition number on, solves keep fewer than three digits
 _LOST = 1e13
 
 
-class Fitted(NamedTuple):
-    """Hyperparameters that maximise the marginal likelihood of z, and what follows from them."""
+class Hyperparameters(NamedTuple):
+    """Those that maximise the marginal likelihood of z, with the factor of K and factor^-1 z."""
 
     outputscale: float
     lengthscale: float
@@ -38,9 +38,9 @@ class Fitted(NamedTuple):
 
 
 @single_threaded_blas()
-def fitted(
+def fit_hyperparameters(
     distances: Array, z: Array, power: int, jitter: float, outputscale: float | None, lengthscale: float | None
-) -> Fitted:
+) -> Hyperparameters:
     """Fit the hyperparameters that are None, and factor K."""
     at_bound = False
     if lengthscale is None:
@@ -48,7 +48,7 @@ def fitted(
     profile = _profile(distances, z, power, jitter, outputscale, lengthscale)
     factor = profile.factor * np.sqrt(profile.outputscale)
     warn_of_lost_digits(factor, jitter)
-    return Fitted(profile.outputscale, lengthscale, factor, whiten(factor, z), at_bound)
+    return Hyperparameters(profile.outputscale, lengthscale, factor, whiten(factor, z), at_bound)
 
 
 class _Profile(NamedTuple):
@@ -76,7 +76,7 @@ def _profile(
 def _best_length(
     distances: Array, z: Array, power: int, jitter: float, outputscale: float | None
 ) -> tuple[float, bool]:
-    """Length that maximises the profiled likelihood between bounds round the median distance, and whether it is one."""
+    """Length that maximises the profiled likelihood between bounds around the median distance; True if at a bound."""
     off_diagonal = distances[np.tril_indices(len(z), -1)]
     spread = off_diagonal[off_diagonal > 0.0] ** (0.5 * power)
     if len(spread) == 0:
@@ -97,15 +97,15 @@ def _best_length(
     around = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     with np.errstate(invalid="ignore"):  # it subtracts the infinite losses of indefinite matrices
         refined = minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-3})
-    found = float(refined.x) if refined.fun < losses[best] else float(grid[best])
-    at_bound = min(found - low, high - found) < 2e-3
-    return float(np.exp(0.5 * found)), at_bound
+    log_square = float(refined.x) if refined.fun < losses[best] else float(grid[best])
+    at_bound = min(log_square - low, high - log_square) < 2e-3
+    return float(np.exp(0.5 * log_square)), at_bound
 
 
 def warn_of_lost_digits(factor: Array, jitter: float) -> None:
-    """PrecisionWarning where solves with K have hardly a correct digit left.
+    """Warn (PrecisionWarning) where solves with K keep hardly a correct digit.
 
-    The jitter bounds the condition number by about h / jitter: with the default one this looks at nothing.
+    The jitter bounds the condition number by about h / jitter: with the default jitter nothing is computed here.
     """
     if len(factor) < _LOST * jitter:
         return
@@ -127,6 +127,7 @@ def whiten(factor: Array, columns: Array) -> Array:
 
 
 def checked_cholesky(matrix: Array) -> Array:
+    """Lower Cholesky factor; ValueError about the mixtures where there is none."""
     try:
         return np.asarray(cholesky(matrix, lower=True, check_finite=False))
     except LinAlgError:
@@ -135,5 +136,6 @@ def checked_cholesky(matrix: Array) -> Array:
 
 def _raise_indefinite() -> NoReturn:
     raise ValueError(
-        "mixtures: their hyper-kernel matrix is not positive definite; raise `jitter`, or leave twins out"
+        "mixtures: their hyper-kernel matrix is not positive definite; raise `jitter`, or leave out those that repeat "
+        "others"
     ) from None

@@ -1,8 +1,8 @@
 """A run that adapts its reference measure to the posterior, then draws from it (mathematics.md section 9).
 
-How a budget is shared: a tenth at most for draws from the prior. Where half of these count, the prior is the settled
-measure. Else a third to a half, by the number of coordinates, goes to ascents and curvatures; of the rest two fifths to
-rounds that refit the measure and three to draws from the settled one, which alone give the evidence.
+How the budget is divided: draws from the prior get a tenth at most. Where half of these are effective, the prior is the
+settled measure. Else ascents and curvatures get a third to a half, by the number of coordinates. Of the rest, rounds
+that refit the measure get two fifths, and draws from the settled measure, which alone give the evidence, three fifths.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .._checks import Array
 from ..adaptive.adaptation import Adaptation, Sample
 from ..adaptive.control_variate import (
     FEW_EFFECTIVE,
-    MOST_GROUPS,
+    MOST_REPLICATES,
     NETS,
-    Controlled,
+    ControlledEstimate,
     controlled_estimate,
     effective_size,
     plain_estimate,
@@ -36,42 +36,48 @@ from ..quadrature.acquisition import propose
 from ..quadrature.evidence import integrate
 from ..quadrature.problem import POWER, Problem
 from .budget import Limits
-from .drive import no_finite_likelihood
+from .drive import history_row, no_finite_likelihood
 from .result import from_draws
 
-# Shares of the budget, see the module's text
+# Share of the budget for draws from the prior, and of the rest after the modes for rounds of refits
 _DESIGN, _ROUNDS_OF_REST = 0.1, 0.4
-# That of the modes grows with the coordinates, in which the way to them is longer
+# The share of the mode search is the number of coordinates over this, between these bounds: ascents grow longer with it
 _COORDINATES, _LEAST_SHARE, _MOST_SHARE = 32, 1 / 3, 1 / 2
+# Rounds of refits
 _ROUNDS = 4
-# Effective draws from the prior: as a share of all, from which it needs no adapting; as many as leave the whole search
-# for modes to be done
-_HITS, _FEW_HITS = 0.5, 3.0
-# Fewer evaluations than these are no ascent, and no round
+# With this share of effective draws the prior needs no adapting
+_HITS = 0.5
+# With more effective draws from the prior the mode search shrinks
+_FEW_HITS = 3.0
+# Least evaluations for a mode search, and for a round
 _LEAST_ASCENTS, _LEAST_ROUND = 36, 10
-# Replicates from the settled measure that tell whether it is good, and the share of them that must be effective
+# Replicates from the settled measure that suffice to judge it, and the share of its draws that must be effective
 _TELLING, _FEW_SHARE = 3, 0.1
-# Most draws from the settled measure, for the surrogate takes the cube of their number: what a larger budget has over
-# goes into refits, and ends there. Most earlier mixtures that train the surrogate. Seconds by the cube, in all.
-_MOST_DRAWS, _MOST_TRAINING = 1000, 300
-_SECONDS_A_CUBE = 1.5e-9
-# Of a time budget, what planning counts on: the surrogate at the end takes the rest
-_MOST_PLANNED = 50_000  # likelihoods, however long a time budget is: refits hold all of their draws
+# Most draws from the settled measure, for the surrogate's time grows with the cube of their number; the rest of a
+# larger budget goes into refits
+_MOST_DRAWS = 1000
+# Most earlier mixtures that train the surrogate
+_MOST_TRAINING = 300
+# Seconds of the surrogates at the end per cube of their mixtures
+_SECONDS_PER_CUBE = 1.5e-9
+# Most likelihoods planned for, however long a time budget is: refits keep all of their draws
+_MOST_PLANNED = 50_000
+# Share of a time budget for likelihoods; the surrogate at the end takes the rest
 _TIME_SHARE = 0.85
-# A likelihood with all that belongs to it, at least
+# Least seconds per likelihood, with the work around it
 _LEAST_SECONDS = 1.5e-3
 
 
 @dataclass(frozen=True, eq=False)
 class AdaptiveState:
-    """What a run has learned. `settled` is None while the measure adapts; then nothing is drawn from it yet."""
+    """The state of a run after a batch. `settled` is None while the measure adapts; then it has no draws yet."""
 
     sample: Sample
     settled: MixtureMeasure | None
     draws: GMMBatch | None
     values: Array
     log_f: Array
-    groups: Array  # the replicate of each draw; -1 where one only trains the surrogate
+    replicates: Array  # the replicate of each draw; -1 where one only trains the surrogate
     row: HistoryRow
     last: tuple[int, float]  # cost and seconds of the last batch
     turn: int  # rows so far
@@ -80,33 +86,33 @@ class AdaptiveState:
     @property
     def n_replicates(self) -> int:
         """Batches drawn from the settled measure."""
-        return int(self.groups.max(initial=-1)) + 1
+        return int(self.replicates.max(initial=-1)) + 1
 
     @property
     def rests_on_few(self) -> bool:
-        """Whether the draws from the settled measure, if they are enough to tell, have found what it misses."""
-        own = self.log_f[self.groups >= 0]
+        """Whether enough draws from the settled measure show that it misses much of the posterior."""
+        own = self.log_f[self.replicates >= 0]
         return self.n_replicates >= _TELLING and effective_size(own) < _FEW_SHARE * len(own)
 
     @property
     def finish_seconds(self) -> float:
-        """About what the surrogates at the end will take."""
-        return _SECONDS_A_CUBE * (_MOST_TRAINING + len(self.values)) ** 3
+        """Seconds that the surrogates at the end will take, about."""
+        return _SECONDS_PER_CUBE * (_MOST_TRAINING + len(self.values)) ** 3
 
     def everything(self) -> tuple[GMMBatch, Array, Array]:
         """Draws and the latest mixtures before them, log-likelihoods, and replicates; -1 for those that only train."""
-        if self.draws is None:  # nothing was drawn from a settled measure: the sample stands in for it
+        if self.draws is None:  # there is no settled measure: the sample is taken instead
             rows = slice(0, _MOST_DRAWS)
             values = self.sample.log_likelihoods[rows]
             return self.sample.mixtures[rows], values, np.zeros(len(values), dtype=np.int64)
         earlier = slice(max(0, len(self.sample.log_likelihoods) - _MOST_TRAINING), None)
         mixtures = concat([self.sample.mixtures[earlier], self.draws])
         values = np.concatenate([self.sample.log_likelihoods[earlier], self.values])
-        return mixtures, values, np.concatenate([np.full(len(values) - len(self.values), -1), self.groups])
+        return mixtures, values, np.concatenate([np.full(len(values) - len(self.values), -1), self.replicates])
 
 
 class AdaptiveRun:
-    """A `drive.Run` whose measure adapts before its draws count."""
+    """A `drive.Run` that adapts its measure before draws from it count."""
 
     def __init__(
         self, problem: Problem, limits: Limits, acquisition: str, nodes: int, rng: np.random.Generator
@@ -128,12 +134,12 @@ class AdaptiveRun:
             for settling in self._settling(state, effective):
                 state = settling
                 yield state
-        first, draws = self._left(), self._replicates()
+        first, draws = self._left(), self._replicate_limits()
         while True:
             if state.rests_on_few and self._left() >= max(0.5 * first, _LEAST_ROUND):
                 state = self._unsettled(state)
                 yield state
-                draws = self._replicates()
+                draws = self._replicate_limits()
             informed = self.acquisition != "random" and state.values.size > 0 and state.turn % 2
             seconds = self.problem.seconds + state.finish_seconds
             size = (limits if informed else draws).next_batch(self.counted.cost, seconds, state.last[1])
@@ -146,20 +152,22 @@ class AdaptiveRun:
 
     def posterior(self, state: AdaptiveState) -> Posterior:
         """See `drive.Run`."""
-        mixtures, values, groups = state.everything()
-        if not np.isfinite(values[groups >= 0]).any():
+        mixtures, values, replicates = state.everything()
+        if not np.isfinite(values[replicates >= 0]).any():
             no_finite_likelihood()
         problem, measure = self.problem, state.settled or state.sample.measure
         nets = [measure.nodes(max(1, self.nodes // NETS), self.rng) for _ in range(NETS)]
-        controlled = controlled_estimate(measure, mixtures, values, groups, nets, problem.metric, POWER, problem.device)
-        controlled = doubted(controlled, self.adaptation.log_evidence_by_modes)
-        last = self._row(controlled.log_evidence, controlled.log_evidence_sd)
+        controlled = controlled_estimate(
+            measure, mixtures, values, replicates, nets, problem.metric, POWER, problem.device
+        )
+        controlled = with_doubt(controlled, self.adaptation.log_evidence_by_modes)
+        last = history_row(self.counted, controlled.log_evidence, controlled.log_evidence_sd)
         return from_draws(problem, controlled, values, last, _warnings(state, controlled, problem.prior))
 
     # ---- the budget ----
 
     def _planned(self) -> int:
-        """The whole budget in likelihoods, as the seconds spent so far make it look."""
+        """The whole budget in likelihoods; for a time budget, by the seconds per likelihood so far."""
         limits = self.limits
         if limits.seconds is None:
             assert limits.budget is not None
@@ -169,17 +177,17 @@ class AdaptiveRun:
         return affordable if limits.budget is None else min(limits.budget, affordable)
 
     def _left(self) -> int:
-        """Draws that the rest of the budget allows, as far as they are wanted."""
+        """Draws from the settled measure that the rest of the budget allows."""
         return min(self._planned() - self.counted.cost, _MOST_DRAWS)
 
-    def _replicates(self) -> Limits:
-        """With batches for as many replicates as are told apart, each as large as may be: long nets gain by it."""
-        return replace(self.limits, batch_size=max(self.limits.batch_size, -(-self._left() // MOST_GROUPS)))
+    def _replicate_limits(self) -> Limits:
+        """Limits with batches as large as `MOST_REPLICATES` replicates allow, since long nets have smaller errors."""
+        return replace(self.limits, batch_size=max(self.limits.batch_size, -(-self._left() // MOST_REPLICATES)))
 
     # ---- steps ----
 
     def _settling(self, state: AdaptiveState, effective: float) -> Iterator[AdaptiveState]:
-        """Seek the modes and refit the measure to draws.
+        """Search for the modes and refit the measure to draws.
 
         The mode search shrinks when prior draws are effective, but never below twice the cost of the curvatures.
         """
@@ -203,77 +211,71 @@ class AdaptiveRun:
                 yield state
 
     def _unsettled(self, state: AdaptiveState) -> AdaptiveState:
-        """Refit the measure to the draws from it, which no longer count: where they fell is why it changes."""
+        """Refit the measure to its draws; these no longer count, since the new measure depends on where they fell."""
         assert state.draws is not None
         assert state.settled is not None
-        own = np.flatnonzero(state.groups >= 0)
+        own = np.flatnonzero(state.replicates >= 0)
         rest = self._planned() - self.counted.cost
         self.adaptation.absorb(state.draws[own], state.values[own], state.settled, rest)
         return self._adapted(state)
 
     def _adapted(self, state: AdaptiveState | None) -> AdaptiveState:
-        """Take over what the adaptation has drawn."""
+        """The state after the adaptation's last draws."""
         sample = self.adaptation.sample
         assert sample is not None
         log_f = sample.log_likelihoods + sample.measure.log_density_ratio(sample.mixtures)
-        row = self._row(*plain_estimate(log_f, np.zeros(len(log_f), dtype=np.int64)))
-        empty, groups = np.empty(0), np.empty(0, dtype=np.int64)
+        row = history_row(self.counted, *plain_estimate(log_f, np.zeros(len(log_f), dtype=np.int64)))
+        empty, replicates = np.empty(0), np.empty(0, dtype=np.int64)
         turn, failed = (0, 0) if state is None else (state.turn, state.failed_starts)
         last = row.since(None if state is None else state.row)
-        return AdaptiveState(sample, None, None, empty, empty, groups, row, last, turn + 1, failed)
+        return AdaptiveState(sample, None, None, empty, empty, replicates, row, last, turn + 1, failed)
 
     def _drawn(self, state: AdaptiveState, size: int) -> AdaptiveState:
         """Draw a batch from the settled measure; every batch is a replicate."""
-        measure = self.adaptation.proposal if state.settled is None else state.settled
+        measure = self.adaptation.measure if state.settled is None else state.settled
         mixtures = measure.random_draws(size, self.rng).mixtures
         return self._learned(state, mixtures, measure, np.full(size, state.n_replicates))
 
     def _informed(self, state: AdaptiveState, size: int) -> AdaptiveState:
-        """Evaluate where the surrogate wants to know more; such mixtures only train it."""
+        """Evaluate where the surrogate learns most; such mixtures only train it."""
         measure = state.settled
         assert measure is not None
         mixtures, values, _ = state.everything()
         surrogate = self.problem.surrogate(mixtures, values + measure.log_density_ratio(mixtures))
         nodes = measure.nodes(self.nodes, self.rng)
         evidence = integrate(surrogate, nodes.mixtures.to(self.problem.device), nodes.weights)
-        proposal = propose(self.acquisition, surrogate, evidence, measure, size, self.rng)
-        failed = proposal.n_dropped + proposal.n_abnormal
-        return self._learned(state, proposal.mixtures, measure, np.full(size, -1), failed)
+        next_batch = propose(self.acquisition, surrogate, evidence, measure, size, self.rng)
+        return self._learned(state, next_batch.mixtures, measure, np.full(size, -1), next_batch.failed_starts)
 
     def _learned(
-        self, state: AdaptiveState, mixtures: GMMBatch, measure: MixtureMeasure, groups: Array, failed_starts: int = 0
+        self,
+        state: AdaptiveState,
+        mixtures: GMMBatch,
+        measure: MixtureMeasure,
+        replicates: Array,
+        failed_starts: int = 0,
     ) -> AdaptiveState:
         values = self.counted.values(mixtures)
         log_f = np.concatenate([state.log_f, values + measure.log_density_ratio(mixtures)])
-        groups = np.concatenate([state.groups, groups])
-        own = groups >= 0
-        row = self._row(*plain_estimate(log_f[own], groups[own]))
+        replicates = np.concatenate([state.replicates, replicates])
+        own = replicates >= 0
+        row = history_row(self.counted, *plain_estimate(log_f[own], replicates[own]))
         return replace(
             state,
             settled=measure,
             draws=mixtures if state.draws is None else concat([state.draws, mixtures]),
             values=np.concatenate([state.values, values]),
             log_f=log_f,
-            groups=groups,
+            replicates=replicates,
             row=row,
             last=row.since(state.row),
             turn=state.turn + 1,
             failed_starts=state.failed_starts + failed_starts,
         )
 
-    def _row(self, log_evidence: float, log_evidence_sd: float) -> HistoryRow:
-        return HistoryRow(
-            evaluations=self.counted.evaluations,
-            cost=self.counted.cost,
-            seconds=self.problem.seconds,
-            log_evidence=log_evidence,
-            log_evidence_sd=log_evidence_sd,
-            best_log_likelihood=self.counted.best,
-        )
 
-
-def doubted(controlled: Controlled, log_evidence_by_modes: float) -> Controlled:
-    """With a larger sd where few draws count: the fewer, the more it is Laplace's estimate that tells the error."""
+def with_doubt(controlled: ControlledEstimate, log_evidence_by_modes: float) -> ControlledEstimate:
+    """Enlarge the sd where few draws are effective, by the distance from Laplace's estimate."""
     doubt = max(0.0, 1.0 - controlled.effective_sample_size / FEW_EFFECTIVE)
     gap = controlled.log_evidence - log_evidence_by_modes
     if doubt == 0.0 or not math.isfinite(gap):
@@ -281,7 +283,7 @@ def doubted(controlled: Controlled, log_evidence_by_modes: float) -> Controlled:
     return replace(controlled, log_evidence_sd=math.hypot(controlled.log_evidence_sd, doubt * gap))
 
 
-def _warnings(state: AdaptiveState, controlled: Controlled, prior: Prior) -> Iterator[str]:
+def _warnings(state: AdaptiveState, controlled: ControlledEstimate, prior: Prior) -> Iterator[str]:
     sizes = np.flatnonzero(prior.size_probabilities) + 1
     if sizes[-1] > ALL_ORDERS:
         yield (

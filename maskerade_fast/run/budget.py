@@ -1,4 +1,4 @@
-"""When a run stops, how much it evaluates at a time, and that what it was asked for has room and an end."""
+"""Limits of a run: when it stops, how much it evaluates at a time, and whether memory and time suffice for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_TRAINED = 1300  # mixtures of the surrogate at the end of a "laplace" run
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop, and how much to evaluate at a time."""
+    """Budgets, and the numbers of evaluations at the start and at a time."""
 
     budget: int | None
     seconds: float | None
@@ -28,7 +28,7 @@ class Limits:
 
     @classmethod
     def checked(cls, budget: Any, time_budget: Any, initial: Any, batch_size: Any) -> Limits:
-        """From the arguments of `marginalise`; ValueError or TypeError naming the one that is out of range."""
+        """Check arguments of `marginalise`; ValueError or TypeError with the name of the wrong one."""
         if budget is None and time_budget is None:
             raise ValueError("budget: None beside time_budget=None, expected at least one of them")
         if budget is not None:
@@ -42,15 +42,15 @@ class Limits:
         return cls(budget, time_budget, initial, integer(batch_size, "batch_size", minimum=1))
 
     def next_batch(self, cost: int, seconds: float, last_batch_seconds: float) -> int:
-        """Evaluations of the next batch; 0 to stop."""
+        """Number of evaluations in the next batch; 0 to stop."""
         if self.seconds is not None and seconds + last_batch_seconds > self.seconds:
             return 0
         return self.batch_size if self.budget is None else min(self.batch_size, self.budget - cost)
 
     def in_time(self, size: int, seconds: float, last: tuple[int, float]) -> int:
-        """As many of `size` evaluations as end in time if each takes what it took in the `last` batch, at least 1.
+        """As many of `size` evaluations as end in time at the rate of the `last` batch, at least 1.
 
-        `last` has the cost of that batch and its seconds.
+        `last` is the cost of that batch and its seconds.
         """
         each = last[1] / max(last[0], 1)
         if self.seconds is None or size * each <= self.seconds - seconds:
@@ -59,22 +59,22 @@ class Limits:
 
 
 def check_room(limits: Limits, nodes: int, prior: Prior, proposals: str, device: str) -> None:
-    """Refuse sizes of a run for which memory has no room, or of which a single integral takes too long.
+    """Refuse a run that needs more memory than is free, or in which a single integral takes too long.
 
     Raises
     ------
     ValueError
         For more than `MOST_NODES`, or nodes whose integral takes more than `MOST_SECONDS` on one core of a CPU.
     MemoryError
-        Where the mixtures of `initial`, `batch_size`, `budget` or `nodes` have no room in half of the free memory.
-        Each names the bytes that are needed.
+        If the mixtures of `initial`, `batch_size`, `budget` or `nodes` need more than half of the free memory; the
+        message has the bytes.
     """
     sizes = range(1, prior.max_components + 1)
     mixture = max(prior.latent_map.mixture_bytes(n) for n in sizes)
-    known = limits.budget if limits.seconds is None else None  # with seconds, a budget may stand for "no limit"
-    trained = known if proposals == "prior" else _MOST_TRAINED
+    budget = limits.budget if limits.seconds is None else None  # with seconds, a budget may mean "no limit"
+    trained = budget if proposals == "prior" else _MOST_TRAINED
     observations = min(trained or limits.initial, limits.budget or _MOST_TRAINED)
-    # the hyper-kernel between observations and nodes, whitened, and what a draw adds
+    # per node and observation: the hyper-kernel, whitened, and the influence of a draw
     needed = nodes * (mixture + 3 * 8 * observations)
     components = nodes * float(prior.size_probabilities @ sizes)
     seconds = integral_seconds(components)
@@ -85,7 +85,7 @@ def check_room(limits: Limits, nodes: int, prior: Prior, proposals: str, device:
             "is 4096"
         )
     require_bytes(needed, f"nodes: {nodes}")
-    for name, count in (("initial", limits.initial), ("batch_size", limits.batch_size), ("budget", known)):
+    for name, count in (("initial", limits.initial), ("batch_size", limits.batch_size), ("budget", budget)):
         if count is not None:
             count = min(count, limits.budget or count)
             square = 3 * 8 * count**2 if proposals == "prior" and name == "budget" else 0  # of the surrogate

@@ -1,4 +1,4 @@
-"""One way through any run: history, callback, progress bar and Ctrl-C, and the change to the user's units."""
+"""The loop of any run: history, callback, progress bar, Ctrl-C, and the conversion to the user's units."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
+from .._streams import Stream
+from ..adaptive.counted_posterior import CountedPosterior
 from ..backends import compiling
 from ..model.data import Standardiser
 from ..posterior.history import HistoryRow
@@ -17,22 +19,21 @@ from ..posterior.posterior import Posterior
 from ..quadrature.problem import Problem
 from .heartbeat import ticking
 from .result import in_the_users_units
-from .streams import Stream
 
 Callback = Callable[[HistoryRow], Any]
 
 
 class State(Protocol):
-    """All that a run has learned after a batch: a frozen value."""
+    """State of a run after a batch: a frozen value."""
 
     @property
     def row(self) -> HistoryRow:
-        """What to report, in standardised units."""
+        """Row of the history, in standardised units."""
         ...
 
     @property
     def failed_starts(self) -> int:
-        """Searches for a next batch, so far, that ended abnormally."""
+        """Searches for a next batch that ended abnormally, so far."""
         ...
 
 
@@ -40,17 +41,17 @@ S = TypeVar("S", bound=State)
 
 
 class Run(Protocol[S]):
-    """A recipe on a problem, in standardised units."""
+    """One way to spend a budget on a problem, in standardised units."""
 
     @property
     def problem(self) -> Problem: ...
 
     def steps(self) -> Iterator[S]:
-        """Spend the budget, batch after batch; a state after each, once any likelihood was finite."""
+        """Spend the budget batch by batch; yields a state after each, from the first finite likelihood on."""
         ...
 
     def posterior(self, state: S) -> Posterior:
-        """What a state says, with the run's own warnings; `history` has rows that no step gave.
+        """The posterior of a state, with the run's own warnings; its `history` has rows that no step yielded.
 
         Raises
         ------
@@ -61,13 +62,13 @@ class Run(Protocol[S]):
 
 
 def drive(run: Run[S], standardiser: Standardiser, bar: Any, callback: Callback | None = None) -> Posterior:
-    """Go through the steps until they end, the callback returns True, or Ctrl-C; the posterior of the last state.
+    """Run the steps until they end, the callback returns True, or Ctrl-C; return the posterior of the last state.
 
     Parameters
     ----------
     run : Run
     standardiser : Standardiser
-        The units of what is reported and returned.
+        Converts what is reported and returned to the user's units.
     bar : object with the methods of a tqdm bar
     callback : callable, optional
         Takes each row.
@@ -75,7 +76,7 @@ def drive(run: Run[S], standardiser: Standardiser, bar: Any, callback: Callback 
     Raises
     ------
     KeyboardInterrupt
-        Where there is no state yet.
+        If there is no state yet.
     ValueError
         If no likelihood was finite.
     """
@@ -89,7 +90,7 @@ def drive(run: Run[S], standardiser: Standardiser, bar: Any, callback: Callback 
             if not _report(state.row.shifted(shift), bar, callback):
                 break
         post = _posterior(run, state)
-    except KeyboardInterrupt:  # in the posterior too, which takes some seconds: it is begun anew
+    except KeyboardInterrupt:  # also within `posterior`, which takes some seconds: it starts anew
         if state is None:
             raise
         interrupted = True
@@ -102,8 +103,20 @@ def drive(run: Run[S], standardiser: Standardiser, bar: Any, callback: Callback 
     return in_the_users_units(post, standardiser, tuple(row.shifted(shift) for row in rows), warnings)
 
 
+def history_row(counted: CountedPosterior, log_evidence: float, log_evidence_sd: float) -> HistoryRow:
+    """What any run reports after a batch, in standardised units; reads the clock once."""
+    return HistoryRow(
+        evaluations=counted.evaluations,
+        cost=counted.cost,
+        seconds=counted.problem.seconds,
+        log_evidence=log_evidence,
+        log_evidence_sd=log_evidence_sd,
+        best_log_likelihood=counted.best,
+    )
+
+
 def no_finite_likelihood() -> NoReturn:
-    """Raise what a run raises that has nothing to go by."""
+    """Raise the ValueError of a run in which no likelihood was finite."""
     raise ValueError("y: no drawn mixture has a finite likelihood; is the noise variance too small?")
 
 
@@ -112,7 +125,7 @@ def _posterior(run: Run[S], state: S | None) -> Posterior:
 
 
 def _report(row: HistoryRow, bar: Any, callback: Callback | None) -> bool:
-    """Show and hand out the newest row; False if the callback wants to stop."""
+    """Show the newest row and pass it to the callback; False if the run is to stop."""
     bar.set_postfix_str(f"log evidence {row.log_evidence:.2f} ± {row.log_evidence_sd:.2f}", refresh=False)
     bar.update(row.cost - bar.n)
     answer = None if callback is None else callback(row)
@@ -120,7 +133,7 @@ def _report(row: HistoryRow, bar: Any, callback: Callback | None) -> bool:
 
 
 def _warnings(post: Posterior, last: HistoryRow, state: State, interrupted: bool) -> Iterator[str]:
-    """What deserves attention in any run."""
+    """Warnings that any run may give."""
     count = len(post.log_likelihoods)
     failures = int((post.log_likelihoods == -math.inf).sum())
     if interrupted:
@@ -139,8 +152,8 @@ def progress_bar(show: bool, total: int | None) -> Iterator[Any]:
     class Bar(tqdm):  # type: ignore[misc]
         monitor_interval = 0  # no thread of tqdm's own
 
-    # Drawn by a thread alone: its clock goes on within a long batch, and Ctrl-C in the run cannot strike while it is
-    # drawn, which would leave tqdm's lock locked
+    # Only one thread draws the bar: its clock runs on during a long batch, and Ctrl-C cannot interrupt the drawing,
+    # which would leave tqdm's lock locked
     bar = Bar(total=total, unit="likelihood", disable=not show, file=Stream(sys.stderr), miniters=math.inf)
 
     def draw() -> None:

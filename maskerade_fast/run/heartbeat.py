@@ -1,4 +1,4 @@
-"""A line now and then about a run, also while one batch takes minutes."""
+"""Lines about a run at regular times, also while one batch takes minutes."""
 
 from __future__ import annotations
 
@@ -6,41 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-_PATIENCE = 2.0  # seconds for an action to end; a terminal may hold it up
+if TYPE_CHECKING:
+    from ..posterior.history import HistoryRow
 
-
-class _Row(Protocol):
-    """What a heartbeat shows of a `HistoryRow`."""
-
-    @property
-    def evaluations(self) -> int: ...
-    @property
-    def log_evidence(self) -> float: ...
-    @property
-    def log_evidence_sd(self) -> float: ...
-
-
-class Heartbeat:
-    """The newest row of a run, and the line about it."""
-
-    def __init__(self, stop: Callable[[], bool], doing: Callable[[], str]) -> None:
-        self._stop, self._doing = stop, doing
-        self._start = time.monotonic()
-        self._row: _Row | None = None
-
-    def callback(self, row: _Row) -> bool:
-        """For `marginalise`, which ends when this returns True."""
-        self._row = row
-        return self._stop()
-
-    def line(self) -> str:
-        row, seconds = self._row, time.monotonic() - self._start
-        if row is None:
-            return f"{seconds:.0f} s: {self._doing()}"
-        value = f"{row.log_evidence:.1f} ± {row.log_evidence_sd:.1f}"
-        return f"{seconds:.0f} s: {row.evaluations} likelihoods, log evidence {value}"
+_PATIENCE = 2.0  # seconds to wait for an action to end; a terminal may block it
 
 
 @contextmanager
@@ -50,8 +21,8 @@ def heartbeat(
     *,
     stop: Callable[[], bool] = lambda: False,
     doing: Callable[[], str] = lambda: "Preparing.",
-) -> Iterator[Heartbeat]:
-    """Say one line every so many seconds while the block runs, also while a batch takes long.
+) -> Iterator[Callable[[HistoryRow], bool]]:
+    """Say one line about a run every so many seconds while the block runs; gives the callback for `marginalise`.
 
     Parameters
     ----------
@@ -60,18 +31,33 @@ def heartbeat(
     every : float
         Seconds.
     stop : callable
-        Whether the run is to end, asked by `Heartbeat.callback` at every row.
+        True if the run is to end; the callback calls and returns it for every row.
     doing : callable
-        Says what goes on before the first row.
+        Words for what the run does before the first row.
     """
-    beat = Heartbeat(stop, doing)
-    with ticking(lambda: say(beat.line()), every):
-        yield beat
+    newest: HistoryRow | None = None
+    start = time.monotonic()
+
+    def callback(row: HistoryRow) -> bool:
+        nonlocal newest
+        newest = row
+        return stop()
+
+    def tick() -> None:
+        row, seconds = newest, time.monotonic() - start
+        if row is None:
+            say(f"{seconds:.0f} s: {doing()}")
+        else:
+            value = f"{row.log_evidence:.1f} ± {row.log_evidence_sd:.1f}"
+            say(f"{seconds:.0f} s: {row.evaluations} likelihoods, log evidence {value}")
+
+    with ticking(tick, every):
+        yield callback
 
 
 @contextmanager
 def ticking(action: Callable[[], Any], every: float) -> Iterator[None]:
-    """Call `action` every so many seconds, on another thread, while the block runs."""
+    """Call `action` every so many seconds on another thread while the block runs."""
     over = threading.Event()
 
     def loop() -> None:

@@ -1,8 +1,8 @@
-"""How long one likelihood of some data takes: to say so before a fit, and to refuse one that cannot end in its time.
+"""Time of one likelihood: for a message before a fit, and to refuse a fit that cannot end in its time.
 
-A dense likelihood of N rows takes N^3 / 3 multiplications and additions and some N^2 exponentials, one on a regular
-grid N^2 steps of Schur's algorithm. So one small problem of the same kind is timed, once in a process, and scaled up.
-Such a time depends on what else the machine does; it feeds messages and refusals, never a result.
+A dense likelihood of N rows takes N^3 / 3 multiplications and additions and some N^2 exponentials; on a regular grid it
+takes N^2 steps of Schur's algorithm. So one small problem of the same kind is timed, once per process, and scaled up.
+The time depends on what else the machine does; it is used in messages and refusals, never in a result.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ..model.gmm import GMMBatch
 from ..model.grid import on_grid
 from ..ops.likelihood import log_likelihood
 
-# Rows of the problems that are timed. Each matrix is one thread's below 2048 rows, and all threads' from there on.
+# Rows of the timed problems. One thread factorises a matrix of fewer than 2048 rows, all threads together a larger one.
 _SMALL_DENSE, _LARGE_DENSE = 1024, 2048
 _GRID = 8192
-# Bounds for a slow machine, some 20 times the times of two cores of 2024: where even these are short, nothing is timed.
+# Times of a slow machine, some 20 times those of two cores of 2024: where even these are short, nothing is timed.
 _SLOW_DENSE, _SLOW_GRID = 0.4e-9, 5e-9  # seconds per N^3 and per N^2
 _SLOW_PAIR = 50e-9  # seconds per N^2 of the exponentials
-_UNTIMED = 0.05  # seconds by those bounds below which one likelihood is never refused
-_LONG_RUN, _LONG_LIKELIHOOD = 60.0, 5.0  # seconds from which a run, or one likelihood, is foretold
+_UNTIMED = 0.05  # seconds on the slow machine below which one likelihood is never refused
+_LONG_RUN, _LONG_LIKELIHOOD = 60.0, 5.0  # seconds of a run, or of one likelihood, from which there is a message
 _ENOUGH = 0.05  # seconds of one timing after which it is not repeated
 
 
 def foretold(data: RegressionData, budget: int | None) -> str | None:
-    """One line that says how long likelihoods of `data` will take, for data on the host.
+    """A message about how long the likelihoods of `data` will take, for data on the host.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ def foretold(data: RegressionData, budget: int | None) -> str | None:
     Returns
     -------
     str or None
-        None where `budget` likelihoods are expected within a minute (or, without a budget, one within 5 s), and for
-        data on a GPU, which small problems say nothing of.
+        None if `budget` likelihoods will take less than a minute (or, without a budget, one less than 5 s), and for
+        data on a GPU, whose times small problems do not show.
 
     Notes
     -----
-    Takes up to 0.4 s once, where the data are large, beside the first loading of compiled code; else microseconds.
+    The first call for large data takes up to 0.4 s and the loading of compiled code; others take microseconds.
     """
     if is_cupy(data.X):
         return None
@@ -65,7 +65,7 @@ def foretold(data: RegressionData, budget: int | None) -> str | None:
 
 
 def require_time(data: RegressionData, time_budget: float | None, count: int = 1) -> None:
-    """ValueError for a `time_budget`, in seconds, in which the first batch, of `count` likelihoods, does not end."""
+    """Raise ValueError for a `time_budget` in seconds that is too short for the first batch of `count` likelihoods."""
     if time_budget is None or is_cupy(data.X):
         return
     slow = slow_seconds(data)
@@ -82,7 +82,7 @@ def require_time(data: RegressionData, time_budget: float | None, count: int = 1
 
 
 def require_matrix_room(data: RegressionData) -> None:
-    """MemoryError where the covariance of `data`, if it is a dense one, has no room in half of the free memory."""
+    """Raise MemoryError if the covariance of `data` is dense and needs more than half of the free memory."""
     needed = 8 * data.n_points**2
     if needed < 2**26 or _is_grid(data):
         return
@@ -95,7 +95,7 @@ def require_matrix_room(data: RegressionData) -> None:
 
 
 def likelihood_seconds(data: RegressionData) -> float:
-    """About how long one likelihood of data on the host takes."""
+    """Seconds of one likelihood of data on the host, about."""
     n = data.n_points
     if _is_grid(data):
         rows = min(n, _GRID)
@@ -105,7 +105,7 @@ def likelihood_seconds(data: RegressionData) -> float:
 
 
 def slow_seconds(data: RegressionData) -> float:
-    """What one likelihood would take on a slow machine, by counts of operations alone."""
+    """Seconds of one likelihood on a slow machine, from counts of operations alone."""
     n = data.n_points
     if _is_grid(data):
         return _SLOW_GRID * n**2
@@ -113,7 +113,7 @@ def slow_seconds(data: RegressionData) -> float:
 
 
 def duration(seconds: float) -> str:
-    """A time to two digits at most, in the unit that a reader would choose."""
+    """A time with two digits at most, in seconds, minutes, hours or days."""
     for unit, size, least in (("days", 86400.0, 2.0), ("h", 3600.0, 1.5), ("min", 60.0, 1.5), ("s", 1.0, 0.0)):
         if seconds >= least * size:
             number = seconds / size
@@ -122,7 +122,7 @@ def duration(seconds: float) -> str:
 
 
 def _together(data: RegressionData, one: float, count: int) -> float:
-    """Seconds of `count` likelihoods of which a single one takes `one`: small matrices take one thread each."""
+    """Seconds of `count` likelihoods if a single one takes `one`; small matrices are computed on one thread each."""
     shared = data.n_points >= _LARGE_DENSE and not _is_grid(data)
     return count * one / (1 if shared else min(worker_threads(), count))
 

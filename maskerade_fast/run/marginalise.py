@@ -1,4 +1,4 @@
-"""`marginalise`: what the caller gives, checked and in standardised units, to one of the recipes."""
+"""`marginalise`: checks its arguments, converts to standardised units, and runs one of the recipes."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ def marginalise(
     Parameters
     ----------
     X : array, shape (N, D), or (N,) for D = 1; or a data frame
-        Names of a frame's columns are kept, and `Posterior.predict` matches frames by them. Integers beyond 2^53, as
-        nanoseconds since 1970, keep all their digits.
+        The posterior keeps the names of a frame's columns, and `Posterior.predict` matches frames by them. Integers
+        beyond 2^53, as nanoseconds since 1970, keep all their digits.
     y : array, shape (N,) or (N, 1); or a series, or a data frame of one column
     prior : Prior, optional
         Of mixtures for standardised data; ``Prior.from_data(X)`` by default.
     max_components : int, optional
-        Largest mixture of the default prior, 5 if not given; not to be given beside `prior`. With "laplace" mixtures of
+        Largest mixture of the default prior, 5 by default; an error together with `prior`. With "laplace" mixtures of
         more than 6 components are drawn from the prior alone, and a warning says so.
     budget : int or None
         Likelihood evaluations, a value with gradient counting as 3. None: as many as `time_budget` allows. With
-        "laplace" at most 1000 draws come from the settled measure; what is left then goes into its refits.
+        "laplace" at most 1000 draws come from the settled measure; the rest of the budget goes into its refits.
     time_budget : float, optional
-        Seconds; no batch is started that is not expected to end in time, and no run whose one likelihood is expected
-        to take longer. With both budgets, the first one met ends the run. "laplace" ends after some 50,000 likelihoods,
+        Seconds; a batch that would not end in time is not started, nor a run whose single likelihood would take longer.
+        With both budgets, the one that is spent first ends the run. "laplace" ends after some 50,000 likelihoods,
         however much time is left.
     initial : int
         Evaluations at draws from the prior, before anything else; with "laplace" at most a tenth of the budget.
@@ -81,20 +81,20 @@ def marginalise(
         Where to evaluate once the measure is settled. Default: "random" draws from it with "laplace", "information"
         with "prior". Other than random ones take turns with draws.
     proposals : {"laplace", "prior"}
-        The reference measure, where nodes and candidates come from. "laplace": t distributions round the posterior's
-        modes, refitted by weighted draws (method.md). "prior": the paper's recipe.
+        The reference measure, from which nodes and candidates are drawn. "laplace": t distributions around the modes of
+        the posterior, refitted to weighted draws (method.md). "prior": the paper's recipe.
     trend : {"none", "constant", "linear"}, optional
-        What is added to the Gaussian process: a constant, or a constant and a line in every input, with Gaussian priors
-        as wide as the targets (`trend`), marginalised analytically. Default: "linear", but "none" beside `prior`.
+        Added to the Gaussian process: a constant, or a constant and a line in every input, with Gaussian priors as wide
+        as the targets (`trend`), marginalised analytically. Default: "linear", or "none" together with `prior`.
     nodes : int
-        Quadrature nodes in all, shared in powers of two among the sizes; at most 2^20, and on the CPU so many that one
-        integral takes ten minutes (some 450,000 for sizes up to 5): the time grows with their square.
+        Quadrature nodes in all, divided in powers of two among the sizes; at most 2^20. On the CPU one integral may
+        take at most ten minutes (some 450,000 nodes for sizes up to 5): the time grows with their square.
     noise_variance : float, optional
         In the units of y squared; fixes the noise of a prior that leaves it free.
     standardise : bool
-        False: `X` and `y` are taken as they are, and the prior speaks of them.
+        False: `X` and `y` are used as they are, and the prior is one for them.
     device : {"auto", "cpu", "gpu"}
-        "auto" takes the GPU where there is one that can be used, else the CPU.
+        "auto" is the GPU if one can be used, else the CPU.
     seed : int, Generator or None
         The same seed, backend and `budget` give the same bits.
     progress : bool
@@ -102,17 +102,17 @@ def marginalise(
     callback : callable, optional
         Called with each new `HistoryRow`; the run ends if it returns True.
     checkpoint : path, optional
-        A file that keeps every likelihood as it is evaluated. The same call with the same file goes on where a run was
-        killed, to the same bits, or gives the result of a finished run again; nothing is lost but the batch in flight.
-        A file of other data, prior, options, seed or versions is refused. What may change: `progress`, `callback`
-        (called for rows of the file too), `budget` and `time_budget` with "prior". With ``seed=None`` the file keeps
-        the seed. The clock of a time budget goes on from the last batch in the file; docs/measured/limits.md has sizes
-        and times.
+        A file that stores every likelihood as soon as it is evaluated. The same call with the same file continues a run
+        that was killed, to the same bits, or returns the result of a finished run again; only the batch that was being
+        evaluated is lost. A file of other data, prior, options, seed or versions is refused. These may change:
+        `progress`, `callback` (which is called for rows of the file too), and with "prior" `budget` and `time_budget`.
+        With ``seed=None`` the file stores the seed. The clock of a time budget continues from the last batch in the
+        file; docs/measured/limits.md has sizes and times.
 
     Returns
     -------
     Posterior
-        After Ctrl-C too, of what was evaluated until then, unless nothing was.
+        After Ctrl-C, the posterior of the likelihoods until then, unless there are none.
 
     Raises
     ------
@@ -120,25 +120,25 @@ def marginalise(
         For arguments out of range, naming them; ValueError if no drawn mixture has a finite likelihood, or if
         `time_budget` is shorter than one likelihood.
     MemoryError
-        If the covariance of the rows, where it is a dense matrix, or what `nodes`, `initial`, `batch_size` or `budget`
-        ask for has no room in half of the free memory.
+        If the covariance of the rows, where it is a dense matrix, or the mixtures of `nodes`, `initial`, `batch_size`
+        or `budget` need more than half of the free memory.
     BackendUnavailableError
         For ``device="gpu"`` where no GPU can be used, with the cause.
     DataError
-        For a `checkpoint` that is of another run, by the names of what differs; that is damaged or no checkpoint; that
-        another process uses; or that cannot be written, at the start or later. What it holds is kept.
+        For a `checkpoint` of another run, with the names of what differs; one that is damaged or no checkpoint; one
+        that another process uses; or one that cannot be written, at the start or later. The file keeps its content.
 
     Notes
     -----
     With a GPU, data and mixtures live on the current one from the first likelihood to the predictions: likelihoods,
     distances, hyper-kernels with their gradients and products, predictions and sums over pairs are computed there. On
     the host are the draws, latent coordinates and L-BFGS-B (Sobol nets and special functions are SciPy's), and the
-    dense algebra of the h observations: factors of h x h matrices, solves for h x m ones, and vectors. With h of some
-    hundred these take LAPACK milliseconds, one after another, each deciding what comes next.
+    dense algebra of the h observations: factors of h x h matrices, solves for h x m matrices, and vectors. With h of
+    some hundred each of these takes LAPACK milliseconds, and the next depends on its result.
     """
     one_of(proposals, "proposals", ("laplace", "prior"))
     if trend is None:
-        trend = _DEFAULT_TREND if prior is None else "none"  # a prior that is given is the whole model
+        trend = _DEFAULT_TREND if prior is None else "none"  # the caller's prior is the whole model
     inputs = Inputs.of(X)
     y, target = targets(y)
     names = ColumnNames(inputs.names, target)
@@ -155,9 +155,9 @@ def marginalise(
         raise TypeError(f"callback: {callback!r}, expected a callable or None")
     if not isinstance(checkpoint, str | os.PathLike | None):
         raise TypeError(f"checkpoint: {checkpoint!r}, expected a path or None")
-    generator(seed)  # refuses what is no seed
+    generator(seed)  # raises for what is no seed
     if device == "cpu":
-        if checkpoint is None or not os.path.exists(checkpoint):  # a finished run may have nothing left to evaluate
+        if checkpoint is None or not os.path.exists(checkpoint):  # with a file there may be nothing left to evaluate
             require_time(data, limits.seconds, 1 if proposals == "laplace" else min(limits.initial, limits.batch_size))
         require_matrix_room(data)
     units = Standardiser.from_data if standardise else Standardiser.identity
@@ -184,7 +184,7 @@ def marginalise(
 def _identity(data: RegressionData, prior: Prior, limits: Limits, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Everything the run's bits depend on, keyed by argument name; stored so that another run is refused."""
     identity = {"X": fingerprint(data.X), "y": fingerprint(data.y), **chosen, "max_components": prior.max_components}
-    if chosen["proposals"] == "laplace":  # budgets are planned with from the first batch on
+    if chosen["proposals"] == "laplace":  # the first batch already depends on the budgets
         identity |= {"budget": limits.budget, "time_budget": limits.seconds}
     identity |= {"initial": limits.initial, "batch_size": limits.batch_size}
     for field in fields(prior):

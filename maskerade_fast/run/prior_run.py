@@ -1,7 +1,7 @@
-"""The paper's recipe: evaluate, refit the surrogate, integrate it over the prior, propose, until the budget is spent.
+"""The paper's recipe: evaluate, refit the surrogate, integrate it over the prior, choose the next batch, and so on.
 
-mathematics.md sections 4 to 8. The loop knows a reference measure q and values of f = likelihood * prior / q; it
-does not know that q is the prior.
+mathematics.md sections 4 to 8. The loop works with a reference measure q and values of f = likelihood * prior / q;
+it makes no use of q being the prior.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from .._checks import Array
 from ..adaptive.control_variate import effective_size
+from ..adaptive.counted_posterior import CountedPosterior
 from ..backends import single_threaded_blas
 from ..model.gmm import GMMBatch, concat
 from ..model.reference_measure import PriorMeasure, ReferenceMeasure
@@ -23,41 +24,43 @@ from ..quadrature.evidence import Evidence, integrate
 from ..quadrature.problem import Problem
 from ..quadrature.surrogate import Surrogate
 from .budget import Limits
+from .drive import history_row
 from .result import from_quadrature
 
 
 @dataclass(frozen=True, eq=False)
 class PriorState:
-    """What a run has learned after a batch."""
+    """The state of a run after a batch."""
 
     surrogate: Surrogate
     evidence: Evidence
     log_likelihoods: Array
     row: HistoryRow
-    last_seconds: float  # of the last batch with all that belongs to it: search, evaluation, fit, callback
+    last_seconds: float  # of the last batch: its search, evaluation, fit and callback
     failed_starts: int
 
 
 class PriorRun:
-    """A `drive.Run` whose surrogate is integrated over nodes that are drawn once."""
+    """A `drive.Run` that integrates its surrogate over nodes drawn once."""
 
     def __init__(
         self, problem: Problem, limits: Limits, acquisition: str, nodes: int, rng: np.random.Generator
     ) -> None:
         self.problem, self.limits, self.acquisition, self.rng = problem, limits, acquisition, rng
+        self.counted = CountedPosterior(problem)
         self.measure: ReferenceMeasure = PriorMeasure(problem.prior)
         drawn = self.measure.nodes(nodes, rng)
         self.nodes, self.node_weights = drawn.mixtures.to(problem.device), drawn.weights
 
     def steps(self) -> Iterator[PriorState]:
-        """See `drive.Run`: the first design, in pieces so that a run can end within it, then proposals."""
+        """See `drive.Run`: draws from the prior, in batches so that a run can end among them, then searched batches."""
         design = self.measure.random_draws(self.limits.initial, self.rng).mixtures
         state: PriorState | None = None
         hopeless: GMMBatch | None = None  # evaluated before any likelihood was finite
         for start in range(0, len(design), self.limits.batch_size):
             batch = design[start : start + self.limits.batch_size]
             if state is None:
-                values = self.problem.log_likelihoods(batch)
+                values = self.counted.values(batch)
                 if hopeless is not None:
                     values = np.concatenate([np.full(len(hopeless), -np.inf), values])
                     batch = concat([hopeless, batch])
@@ -70,8 +73,8 @@ class PriorRun:
             if state is not None:
                 yield state
         while state is not None and (size := self._next_size(state)):
-            proposal = propose(self.acquisition, state.surrogate, state.evidence, self.measure, size, self.rng)
-            state = self._extended(state, proposal.mixtures, proposal.n_dropped + proposal.n_abnormal)
+            next_batch = propose(self.acquisition, state.surrogate, state.evidence, self.measure, size, self.rng)
+            state = self._extended(state, next_batch.mixtures, next_batch.failed_starts)
             yield state
 
     def posterior(self, state: PriorState) -> Posterior:
@@ -89,8 +92,8 @@ class PriorRun:
 
     @single_threaded_blas()
     def _extended(self, state: PriorState, mixtures: GMMBatch, failed_starts: int = 0) -> PriorState:
-        """Evaluate a batch, given on the host, and bring surrogate and evidence up to date."""
-        values = self.problem.log_likelihoods(mixtures)
+        """Evaluate a batch on the host, and bring surrogate and evidence up to date."""
+        values = self.counted.values(mixtures)
         log_f = values + self.measure.log_density_ratio(mixtures)
         surrogate = state.surrogate.extend(mixtures.to(self.problem.device), log_f).refit()
         values = np.concatenate([state.log_likelihoods, values])
@@ -100,14 +103,7 @@ class PriorRun:
         self, surrogate: Surrogate, values: Array, before: HistoryRow | None, failed_starts: int
     ) -> PriorState:
         evidence = integrate(surrogate, self.nodes, self.node_weights)
-        row = HistoryRow(
-            evaluations=len(values),
-            cost=len(values),
-            seconds=self.problem.seconds,
-            log_evidence=evidence.log_evidence,
-            log_evidence_sd=evidence.log_evidence_sd,
-            best_log_likelihood=float(values.max()),
-        )
+        row = history_row(self.counted, evidence.log_evidence, evidence.log_evidence_sd)
         return PriorState(surrogate, evidence, values, row, row.since(before)[1], failed_starts)
 
 

@@ -1,4 +1,4 @@
-"""A `Posterior` from what a run has learned: in standardised units first, then in the user's."""
+"""Builds the `Posterior` of a run: in standardised units first, then in the user's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._checks import Array
-from ..adaptive.control_variate import Controlled
+from ..adaptive.control_variate import ControlledEstimate
 from ..model.data import Standardiser
 from ..model.gmm import GMMBatch
 from ..posterior.history import HistoryRow
@@ -21,7 +21,7 @@ from ..quadrature.surrogate import Surrogate
 
 
 class _Weights(NamedTuple):
-    """What predictions weigh mixtures by."""
+    """Weights of mixtures in predictions and bands."""
 
     pairs: Array  # W, (h, h), of sum 1
     factor: Array  # F with W = F F^T
@@ -32,7 +32,7 @@ class _Weights(NamedTuple):
 def from_quadrature(
     problem: Problem, surrogate: Surrogate, evidence: Evidence, log_likelihoods: Array, warnings: Iterable[str]
 ) -> Posterior:
-    """From a surrogate of the problem's f and its integral; standardised units, and no history.
+    """Posterior from a surrogate of the problem's f and its integral, in standardised units and without a history.
 
     Parameters
     ----------
@@ -49,19 +49,19 @@ def from_quadrature(
 
 
 def from_draws(
-    problem: Problem, controlled: Controlled, log_likelihoods: Array, last: HistoryRow, warnings: Iterable[str]
+    problem: Problem, controlled: ControlledEstimate, log_likelihoods: Array, last: HistoryRow, warnings: Iterable[str]
 ) -> Posterior:
-    """From draws with a surrogate as control variate; standardised units, `last` being all of the history.
+    """Posterior from draws with a surrogate as control variate, in standardised units; its history is `last`.
 
-    Predictions weigh the draws by f. As far as the surrogate explains f, and if it explains half or more, they take
-    its pair weights instead; a mixture of both is positive semi-definite as both are.
+    Predictions weight the draws by f. A surrogate that explains half of f or more replaces these weights by its pair
+    weights, in the proportion that it explains; a mixture of both is positive semi-definite because both are.
 
     Parameters
     ----------
     log_likelihoods : array, shape (h,)
         Of the surrogate's mixtures.
     last : HistoryRow
-        The row of this estimate, which no step of the run gave.
+        The row of this estimate, which no step of the run yielded.
     warnings : iterable of str
         Of the run.
     """
@@ -91,7 +91,7 @@ def _posterior(
     problem: Problem,
     mixtures: GMMBatch,
     log_likelihoods: Array,
-    estimate: Evidence | Controlled,
+    estimate: Evidence | ControlledEstimate,
     component_probabilities: Array,
     weights: _Weights,
     warnings: Iterable[str],
@@ -117,9 +117,9 @@ def _posterior(
 def in_the_users_units(
     post: Posterior, standardiser: Standardiser, history: tuple[HistoryRow, ...], warnings: Iterable[str]
 ) -> Posterior:
-    """A posterior of standardised data as one of the data that the standardiser was made from.
+    """Convert a posterior of standardised data to the units of the data that the standardiser was made from.
 
-    `history` is in the user's units already; it and `warnings` replace those of `post`.
+    `history`, in the user's units, and `warnings` replace those of `post`.
     """
     shift = standardiser.log_density_shift(post.data_standardised.n_points)
     return replace(

@@ -1,4 +1,4 @@
-"""Compiling ahead: every operation is asked for its own calls on tiny data."""
+"""Compiles ahead: calls every operation on tiny data."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _N_DIMS = {"cpu": (1, 2, 3, 4, 5, 6), "gpu": (1,)}
 
 
 def warm_up() -> None:
-    """Compile everything ahead, or load it from the disk cache: the first real call is then as fast as the others.
+    """Compile everything ahead, or load it from the disk cache; the first call is then as fast as the others.
 
-    For the CPU, and for a GPU where there is one that can be used; there for one input dimension.
+    For the CPU, and for a GPU if one can be used, there for one input dimension.
     """
     for device in ("cpu",) if gpu_problem() else ("cpu", "gpu"):
         warm_up_on(device)

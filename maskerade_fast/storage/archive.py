@@ -1,8 +1,8 @@
 """Flat dictionaries of arrays in one .npz file: written whole or not at all, read without running code.
 
-Reading trusts nothing in the file. NumPy's own reader evaluates headers as Python literals and takes memory for the
-shape they state; here a header is matched against the one form that `save_arrays` writes, and must agree with the bytes
-that are there before any are read.
+Reading trusts nothing in the file. NumPy's own reader evaluates headers as Python literals and allocates memory for the
+shape that they state. Here a header must have the one form that `save_arrays` writes, and agree with the number of
+bytes in the file, before any are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from .._text import shortened
 from ..errors import DataError
 from .output_files import replacing
 
-MOST_EXPANSION, ALWAYS_READ = 100, 64 * 2**20  # a file may hold this many times its size, and this much in any case
+# The content of a file may be this many times larger than the file, or this many bytes
+MOST_EXPANSION, ALWAYS_READ = 100, 64 * 2**20
 _KIND, _VERSION = "maskerade_fast_kind", "maskerade_fast_version"
 _DAMAGE = (
     *(ValueError, TypeError, LookupError, EOFError, OverflowError, RuntimeError),  # RuntimeError: encrypted members
@@ -43,18 +44,18 @@ def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any], *, kind
     Parameters
     ----------
     path : path
-        Taken as it is: no suffix is added.
+        No suffix is added.
     arrays : mapping of str to array-like
         Of numbers or strings, not of objects.
     kind : str
-        What the file holds; `load_arrays` refuses another.
+        Word for the content; `load_arrays` refuses another kind.
     version : int
-        Of the layout; `load_arrays` refuses a newer one.
+        Number of the layout; `load_arrays` refuses a newer one.
 
     Raises
     ------
     TypeError
-        For arrays of objects, which only executing code could restore.
+        For arrays of objects, which can only be restored by running code.
     DataError
         If the file cannot be written.
     """
@@ -68,7 +69,7 @@ def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any], *, kind
         with replacing(target) as file:
             np.savez_compressed(file, **content)  # type: ignore[arg-type]
             if sum(value.nbytes for value in content.values()) > _most_bytes(file.tell()) // 2:
-                file.seek(0)  # equal numbers, which `load_arrays` would take for a zip bomb
+                file.seek(0)  # many equal numbers: `load_arrays` would take it for a zip bomb
                 file.truncate()
                 np.savez(file, **content)  # type: ignore[arg-type]
     except OSError as error:
@@ -100,15 +101,15 @@ def load_arrays(path: str | os.PathLike[str], *, kind: str, version: int) -> dic
                     raise ValueError("two arrays of one name")
                 if sum(member.file_size for member in members) > _most_bytes(size):
                     raise ValueError(f"more than {MOST_EXPANSION} times larger inside than outside")
-                found_kind, found_version = (_read_array(archive, names.pop(name)) for name in (_KIND, _VERSION))
-                if found_kind.shape != () or found_kind.dtype.kind != "U":
+                own_kind, own_version = (_read_array(archive, names.pop(name)) for name in (_KIND, _VERSION))
+                if own_kind.shape != () or own_kind.dtype.kind != "U":
                     raise ValueError("its kind is no word")
-                if found_version.shape != () or found_version.dtype.kind not in "iu" or found_version < 1:
+                if own_version.shape != () or own_version.dtype.kind not in "iu" or own_version < 1:
                     raise ValueError("its layout is no number from 1")
-                if str(found_kind) != kind:
-                    raise DataError(f"{path}: holds a {shortened(str(found_kind))}, expected a {kind}")
-                if found_version > version:
-                    raise DataError(f"{path}: written by a newer maskerade_fast (layout {found_version} > {version})")
+                if str(own_kind) != kind:
+                    raise DataError(f"{path}: holds a {shortened(str(own_kind))}, expected a {kind}")
+                if own_version > version:
+                    raise DataError(f"{path}: written by a newer maskerade_fast (layout {own_version} > {version})")
                 return {name: _read_array(archive, member) for name, member in names.items()}
     except DataError:
         raise
@@ -119,7 +120,7 @@ def load_arrays(path: str | os.PathLike[str], *, kind: str, version: int) -> dic
 
 
 def opened(path: str | os.PathLike[str]) -> BinaryIO:
-    """`path`, opened for reading; a pipe that nobody writes to does not hold the caller up."""
+    """Open `path` for reading; a pipe that nobody writes to does not block the caller."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
     return open(os.open(path, flags), "rb")
 
@@ -148,9 +149,9 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
         if n_bytes != member.file_size - 10 - length or (dtype.itemsize == 0 and count > 1):
             raise ValueError(f"{name}: shape {shape} of {dtype} does not fit its {member.file_size} bytes")
         content = _exactly(stream, n_bytes, name)
-        if stream.read(1):  # at the end the checksum is compared
+        if stream.read(1):  # the zip reader compares the checksum at the end
             raise ValueError(f"{name}: longer than its header says")
-    # a bytearray: arrays are writable, as NumPy's are
+    # from a bytearray, so that the array is writable
     flat = np.frombuffer(bytearray(content), dtype=dtype) if content else np.zeros(count, dtype=dtype)
     return flat.reshape(shape, order="F" if header[2] == b"True" else "C")
 

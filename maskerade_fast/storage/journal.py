@@ -1,20 +1,20 @@
-"""A journal of likelihoods, from which a run that was killed goes on to the same bits.
+"""A journal of likelihoods, with which a run that was killed continues to the same bits.
 
-A run is determined by data, prior, options and seed, but for two things that it asks of the world: likelihoods, which
-take nearly all of its time, and the clock, where there is a time budget. Both are written down as they come. A run that
-finds a journal is begun anew and given the answers of the journal for as long as there are any; everything else,
-proposals and surrogates, it computes again. So nothing of a run's inner state is ever stored, and every moment is as
-good as any other to be killed at.
+A run is determined by data, prior, options and seed, except for the likelihoods, which take nearly all of its time, and
+for the clock, where there is a time budget. The journal stores both as they come. A run with a journal starts from the
+beginning and takes likelihoods and clock readings from the journal as long as it has any; everything else, such as
+measures and surrogates, it computes again. So the inner state of a run is never stored, and it may be killed at any
+moment.
 
-The file is one of `frames`: the first says in JSON what the run is of; the others hold a batch each: digest of the
-mixtures, clock readings before it, the time at its end, arrays of float64; a last one may hold the last readings.
+The file is a `record_file`. The first record has the identity of the run in JSON. Each of the others has a batch:
+digest of the mixtures, clock readings before it, the time at its end, arrays of float64. A last record may have the
+clock readings after the last batch.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
@@ -30,10 +30,10 @@ import numpy as np
 
 from .._checks import Array
 from .._text import shortened
-from .._version import __version__
+from .._version import __version__, installed_version
 from ..errors import DataError
 from ..model.gmm import GMMBatch
-from .record_file import FrameFile
+from .record_file import RecordFile
 from .recorder import Evaluate
 
 _MAGIC, _LAYOUT = b"maskerade_fast checkpoint ", 1
@@ -43,7 +43,7 @@ _BATCH, _END = b"B", b"E"
 
 
 class _Batch(NamedTuple):
-    """A frame of the journal: `readings` were taken since the batch before, `end` when its likelihoods were there."""
+    """A record of the journal: `readings` of the clock since the batch before, `end` when it was evaluated."""
 
     start: int
     digest: bytes
@@ -53,164 +53,162 @@ class _Batch(NamedTuple):
 
 
 class Journal:
-    """The `Recorder` of a run with a checkpoint: what the file has, clock and likelihoods, then new ones.
+    """A `Recorder` with a file: it returns the clock readings and likelihoods of the file, then appends new ones.
 
     Parameters
     ----------
     path : path
-        Created if it is not there. Held against other processes until `__exit__`.
+        A new file if there is none. No other process may use it until `__exit__`.
     identity : mapping of str to JSON values
-        What the run is of; a journal of another identity is refused by the names of what differs. A `seed` of None
-        takes the journal's, or a fresh one; `identity` has it then.
+        Everything the run's bits depend on, by name. A journal of another identity is refused with the names of what
+        differs. If the `seed` is None, the attribute `identity` gets the journal's seed, or a new one.
     extensible : bool
-        True where a run with a larger budget begins as one with a smaller: the last batch of the journal may then be
-        shorter than the one that is asked for, and is evaluated anew.
+        True if a run with a larger budget begins like one with a smaller budget. The last batch of the journal may then
+        be shorter than the batch of the run; it is evaluated anew.
 
     Raises
     ------
     DataError
-        In one line, for a file that is no journal, damaged, of another run, in use, or that cannot be written; also
-        later, when a batch cannot be written. The file then has all batches before it.
+        In one line, for a file that is no journal, damaged, of another run, in use, or that cannot be written; also for
+        a batch that cannot be written later. The file then has all batches before it.
     """
 
     def __init__(self, path: str | os.PathLike[str], identity: Mapping[str, Any], *, extensible: bool = False) -> None:
         self._start = time.perf_counter()
         self.path = Path(path)
         self.identity = dict(identity)
-        self.evaluations = 0  # that the file has
+        self.evaluations = 0  # in the file
         self._extensible = extensible
         self._batches = 0
-        self._taken: list[float] = []  # readings since the last batch
-        self._given: list[float] = []  # readings of the journal not yet asked for
-        self._trailing: list[float] = []  # readings after the last batch
-        self._ahead: _Batch | None = None
+        self._readings: list[float] = []  # of the clock since the last batch
+        self._stored_readings: list[float] = []  # of the file, which the run has not read again yet
+        self._last_readings: list[float] = []  # of the file, after its last batch
+        self._stored: _Batch | None = None  # the next batch of the file
         self._offset = self._last = 0.0
-        self._frames = FrameFile(self.path, _MAGIC, _LAYOUT)
+        self._file = RecordFile(self.path, _MAGIC, _LAYOUT)
         try:
             self._begin()
         except BaseException:
-            self._frames.close()
+            self._file.close()
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
-        """Leave the file to others; after a run that ended well with the clock's last readings."""
-        with contextlib.closing(self._frames):
-            if kind is None and self._ahead is None and self._taken:
-                with contextlib.suppress(DataError):  # the result is there; its history would be told otherwise
-                    self._append(_END + _readings(self._taken))
+        """Close the file; after a run without an error, append the last clock readings first."""
+        with contextlib.closing(self._file):
+            if kind is None and self._stored is None and self._readings:
+                with contextlib.suppress(DataError):  # the result is complete; only times of its history would differ
+                    self._append(_END + _packed(self._readings))
 
     def seconds(self) -> float:
-        """Since the start, without what was spent between sessions, on batches lost, and on going through the file."""
-        if self._given:
-            reading = self._given.pop(0)
-        elif self._ahead is not None:  # a run that ends within the journal, by its callback or Ctrl-C
+        """Seconds since the start, without the time between sessions, for lost batches and for reading the file."""
+        if self._stored_readings:
+            reading = self._stored_readings.pop(0)
+        elif self._stored is not None:  # a run that ends before the journal does, by its callback or Ctrl-C
             return self._last
         else:
             reading = self._clock()
         self._last = reading
-        self._taken.append(reading)
+        self._readings.append(reading)
         return reading
 
     def evaluated(self, mixtures: GMMBatch, grad: bool, evaluate: Evaluate) -> Sequence[Array]:
-        """What `evaluate` returns, or did when these mixtures came at this point of the run."""
+        """Return the batch of the file at this point of the run, or `evaluate()`, which is appended."""
         digest = _digest(mixtures, grad)
-        known = self._ahead
-        if known is not None and self._fits(known, digest, len(mixtures)):
+        stored = self._stored
+        if stored is not None and self._fits(stored, digest, len(mixtures)):
             self._batches += 1
-            self._taken = []
+            self._readings = []
             self._advance()
-            return known.arrays
+            return stored.arrays
         try:
             arrays = [np.ascontiguousarray(array, dtype=np.float64) for array in evaluate()]
         except Exception as error:
             error.add_note(f"checkpoint: {self.path} keeps the {self.evaluations} likelihoods of the batches before")
             raise
-        content = [_BATCH, digest, _readings(self._taken), struct.pack("<d", self._clock())]
-        content.append(struct.pack("<Q", len(mixtures)))
+        content = [_BATCH, digest, _packed(self._readings), struct.pack("<dQ", self._clock(), len(mixtures))]
         for array in arrays:
             content += [struct.pack(f"<B{array.ndim}Q", array.ndim, *array.shape), array.astype("<f8").tobytes()]
         self._append(b"".join(content))
         self._batches += 1
         self.evaluations += len(mixtures)
-        self._taken = []
+        self._readings = []
         return arrays
 
-    # ---- going through the file ----
-
     def _begin(self) -> None:
-        """Check all frames, then stand before the first batch; write the header of a new file."""
-        frames, self._next = self._frames, 0
-        header = frames.payload(frames.first) if frames.first else None
-        if header is None:  # nothing there, or cut short before the first batch
+        """Check all records and go to the first batch; write the identity into a new file."""
+        file, self._next = self._file, 0
+        header = file.payload(file.first) if file.first else None
+        if header is None:  # empty, or cut short before the first batch
             if self.identity.get("seed") is None:
                 self.identity["seed"] = np.random.SeedSequence().entropy
             self._append(json.dumps(self._full_identity()).encode())
             self._go_on(0.0)
             return
         self._compare(header)
-        self._next = position = frames.behind(frames.first, header)
-        while (payload := frames.payload(position)) is not None:
-            batch = self._parsed(position, payload)
+        self._next = position = file.behind(file.first, header)
+        while (payload := file.payload(position)) is not None:
+            batch = self._parse(position, payload)
             if batch is None:
-                self._trailing = _taken_readings(payload, 1)[0]
-                if frames.behind(position, payload) != frames.size:
-                    frames.damaged(position)
+                self._last_readings = _unpacked(payload, 1)[0]
+                if file.behind(position, payload) != file.size:
+                    file.refuse_damage(position)
                 break
             self.evaluations += len(batch.arrays[0])
-            position = frames.behind(position, payload)
-        frames.end = position
+            position = file.behind(position, payload)
+        file.end = position
         self._advance()
 
     def _advance(self) -> None:
-        """Stand before the next batch of the file; after the last one the clock goes on by itself."""
-        before, self._ahead = self._ahead, None
-        if self._next < self._frames.end:
-            payload = self._frames.payload(self._next)
+        """Go to the next batch of the file; after the last one the clock runs on."""
+        before, self._stored = self._stored, None
+        if self._next < self._file.end:
+            payload = self._file.payload(self._next)
             assert payload is not None
-            self._ahead = self._parsed(self._next, payload)
-            assert self._ahead is not None
-            self._next = self._frames.behind(self._next, payload)
-            self._given = list(self._ahead.readings)
+            self._stored = self._parse(self._next, payload)
+            assert self._stored is not None
+            self._next = self._file.behind(self._next, payload)
+            self._stored_readings = list(self._stored.readings)
             return
-        self._given = list(self._trailing)
-        self._go_on(max([before.end if before else 0.0, *self._trailing]))
+        self._stored_readings = list(self._last_readings)
+        self._go_on(max([before.end if before else 0.0, *self._last_readings]))
 
     def _clock(self) -> float:
         return self._offset + (time.perf_counter() - self._start)
 
     def _go_on(self, seconds: float) -> None:
+        """Let the clock run on from `seconds`."""
         self._offset, self._start = seconds, time.perf_counter()
 
-    def _fits(self, known: _Batch, digest: bytes, count: int) -> bool:
-        """Whether the batch is the one asked for; False if it is cut short and to be made anew."""
-        if known.digest == digest:
+    def _fits(self, stored: _Batch, digest: bytes, count: int) -> bool:
+        """Whether the file's batch is the run's; False if it is a shorter last one, which is dropped."""
+        if stored.digest == digest:
             return True
-        held = len(known.arrays[0])
-        if self._extensible and self._next == self._frames.end and held < count:
-            self._frames.end, self._trailing, self._ahead = known.start, [], None
-            self.evaluations -= held
-            self._given = []
-            self._go_on(max([known.end, *self._taken]))
+        length = len(stored.arrays[0])
+        if self._extensible and self._next == self._file.end and length < count:
+            self._file.end, self._last_readings, self._stored = stored.start, [], None
+            self.evaluations -= length
+            self._stored_readings = []
+            self._go_on(max([stored.end, *self._readings]))
             return False
-        if self._extensible and count < held:
-            self._frames.refuse(f"holds more than this budget asks for: {self.evaluations} likelihoods")
-        self._frames.refuse(
+        if self._extensible and count < length:
+            self._file.refuse(f"holds more than this budget asks for: {self.evaluations} likelihoods")
+        self._file.refuse(
             f"data, prior and options are this run's, but not batch {self._batches + 1}: was it written on another "
-            "kind of processor, or by another state of the package?"
+            "CPU model, or by another state of the package?"
         )
 
-    def _parsed(self, start: int, payload: bytes) -> _Batch | None:
-        """A batch, or None for the end's readings."""
+    def _parse(self, start: int, payload: bytes) -> _Batch | None:
+        """A batch, or None for the last clock readings."""
         try:
             if payload[:1] == _END:
-                _taken_readings(payload, 1)
+                _unpacked(payload, 1)
                 return None
             if payload[:1] != _BATCH:
                 raise ValueError(payload[:1])
-            readings, place = _taken_readings(payload, 1 + _DIGEST)
+            readings, place = _unpacked(payload, 1 + _DIGEST)
             end, count = struct.unpack_from("<dQ", payload, place)
             place += 16
             arrays = []
@@ -222,43 +220,44 @@ class Journal:
             if len(arrays[0]) != count:
                 raise ValueError(count)
         except (ValueError, LookupError, TypeError, OverflowError, struct.error):
-            self._frames.damaged(start)
+            self._file.refuse_damage(start)
         return _Batch(start, payload[1 : 1 + _DIGEST], readings, end, arrays)
 
     def _compare(self, header: bytes) -> None:
+        """Refuse a file of another identity; take over its seed where the run has none."""
         try:
-            found = json.loads(header) if len(header) <= _MOST_HEADER else None
+            stored = json.loads(header) if len(header) <= _MOST_HEADER else None
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            self._frames.damaged(0)
-        if self.identity.get("seed") is None and isinstance(found.get("seed"), int):
-            self.identity["seed"] = found["seed"]
-        expected = json.loads(json.dumps(self._full_identity()))
-        names = [name for name in {**expected, **found} if expected.get(name) != found.get(name)]
+            stored = None
+        if not isinstance(stored, dict):
+            self._file.refuse_damage(0)
+        if self.identity.get("seed") is None and isinstance(stored.get("seed"), int):
+            self.identity["seed"] = stored["seed"]
+        own = json.loads(json.dumps(self._full_identity()))
+        names = [name for name in {**own, **stored} if own.get(name) != stored.get(name)]
         if names:
-            differences = ", ".join(_difference(name, found.get(name), expected.get(name)) for name in names)
-            self._frames.refuse(f"of another run: {differences}")
+            differences = ", ".join(_difference(name, stored.get(name), own.get(name)) for name in names)
+            self._file.refuse(f"of another run: {differences}")
 
     def _append(self, payload: bytes) -> None:
         count = self.evaluations
-        self._frames.append(payload, f"; it keeps the {count} likelihoods of the batches before" if count else "")
-        self._next = self._frames.end
+        self._file.append(payload, f"; it keeps the {count} likelihoods of the batches before" if count else "")
+        self._next = self._file.end
 
     def _full_identity(self) -> dict[str, Any]:
-        versions = {name: _version(name) for name in ("numpy", "scipy", "numba")}
+        versions = {name: installed_version(name) or "unknown" for name in ("numpy", "scipy", "numba")}
         return {**self.identity, "version": __version__, **versions, "machine": platform.machine()}
 
 
 def fingerprint(array: Array) -> str:
-    """Digest of shape, dtype and content of an array on the host, for an identity."""
+    """Digest of shape, dtype and content of an array on the host."""
     array = np.ascontiguousarray(array)
     label = f"{array.shape} {array.dtype.str}".encode()
     return "blake2b " + hashlib.blake2b(label + array.tobytes(), digest_size=_DIGEST).hexdigest()
 
 
 def described_seed(seed: Any) -> Any:
-    """A seed as a JSON value: an int, None, or a digest of a Generator's state."""
+    """`seed` as a JSON value: an int, None, or a digest of a Generator's state."""
     if isinstance(seed, np.random.Generator):
         state = json.dumps(seed.bit_generator.state, sort_keys=True, default=lambda array: array.tolist())
         return "generator " + hashlib.blake2b(state.encode(), digest_size=_DIGEST).hexdigest()
@@ -273,26 +272,20 @@ def _digest(mixtures: GMMBatch, grad: bool) -> bytes:
     return whole.digest()
 
 
-def _readings(readings: list[float]) -> bytes:
+def _packed(readings: list[float]) -> bytes:
     return struct.pack(f"<Q{len(readings)}d", len(readings), *readings)
 
 
-def _taken_readings(payload: bytes, place: int) -> tuple[list[float], int]:
+def _unpacked(payload: bytes, place: int) -> tuple[list[float], int]:
+    """Readings that were `_packed` at `place`, and the place behind them."""
     (count,) = struct.unpack_from("<Q", payload, place)
     if count > len(payload):
         raise ValueError(count)
     return list(struct.unpack_from(f"<{count}d", payload, place + 8)), place + 8 + 8 * count
 
 
-def _difference(name: str, found: Any, expected: Any) -> str:
-    texts = [shortened(str(value)) for value in (found, expected)]
+def _difference(name: str, stored: Any, own: Any) -> str:
+    texts = [shortened(str(value)) for value in (stored, own)]
     if any(text.startswith(("blake2b ", "generator ")) for text in texts):
         return f"{name} differs"
     return f"{name} is {texts[0]} there, {texts[1]} here"
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

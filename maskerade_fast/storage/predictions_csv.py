@@ -1,4 +1,4 @@
-"""Predictions as rows of a CSV file: a row for every row that was asked for, whether or not it could be predicted."""
+"""Predictions as rows of a CSV file: one for every input row, also for those that could not be predicted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..ops.mixture_prediction import Prediction
 
 _LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 _LABELS = ("mean", "sd", *(f"q{round(100 * q):02d}" for q in _LEVELS))
-_DIGITS = Context(prec=60)  # more than an origin and a number have together
+_DIGITS = Context(prec=60)  # more digits than an origin and a number have together
 
 
 def prediction_lines(
@@ -37,16 +37,16 @@ def prediction_lines(
         Of the inputs.
     prediction : Prediction of P points
     predicted : array of bool, shape (M,)
-        Which rows `prediction` is of, P in all; the cells of the others are empty.
+        True for the P rows of `prediction`; the cells of the others are empty.
     actual : array, shape (M,), optional
-        Targets, NaN where they are not known.
+        Targets; NaN where they are missing.
     target : str
         Name of that column.
 
     Yields
     ------
     str
-        Each line with its line feed. Numbers are written to the last bit, inputs with all the digits they came with.
+        Each line with its line feed. Numbers are written to the last bit, inputs with all their original digits.
     """
     header = [*distinct([*names, *([target] if actual is not None else [])])]
     yield _line([*header, *_labels(header)])
@@ -66,20 +66,20 @@ def prediction_lines(
 
 
 def distinct(names: Sequence[str]) -> Iterator[str]:
-    """The names, those that came before with a number behind them."""
+    """The names, with a number appended to those that repeat."""
     used = set(names)
-    seen: set[str] = set()
+    taken: set[str] = set()
     for name in names:
         new, count = name, 1
-        while new in seen or (new != name and new in used):
+        while new in taken or (new != name and new in used):
             count += 1
             new = f"{name} {count}"
-        seen.add(new)
+        taken.add(new)
         yield new
 
 
 def _labels(names: Sequence[str]) -> list[str]:
-    """Names of the columns of predictions; others where an input or the target has one of them."""
+    """Names of the columns of predictions that no input and target has."""
     labels = list(_LABELS)
     while set(labels) & set(names):
         labels = [f"predicted {label}" for label in labels]

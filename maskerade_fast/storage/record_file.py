@@ -1,8 +1,8 @@
-"""A file of checked frames: appended one by one, whole or not at all, by one process at a time.
+"""A file of records with checksums: appended one by one, whole or not at all, by one process at a time.
 
-A line that names the layout, then frames ``length (8 bytes) | CRC-32 of it (4) | payload | BLAKE2b of it (16)``,
-little-endian, flushed to the disk one by one. An append that was cut short leaves a frame that ends too early, or zeros
-where power failed; both are as if they were not there, and are overwritten. Any other fault is damage, and refused.
+A line that names the layout, then records ``length (8 bytes) | CRC-32 of it (4) | payload | BLAKE2b of it (16)``,
+little-endian, each flushed to the disk. An append that was cut short leaves a record that ends too early, or zeros
+where the power failed; both are ignored and overwritten. Any other fault is damage, and the file is refused.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from ..errors import DataError
 
 try:
     import fcntl
-except ImportError:  # not on Windows: two runs on one file are then not told from one
+except ImportError:  # on Windows, where two runs may then write one file
     fcntl = None  # type: ignore[assignment]
 
 _HEAD, _CHECK = struct.Struct("<QI"), 16
 
 
-class FrameFile:
-    """Frames at `path`, created if it is not there; `close` leaves it to others.
+class RecordFile:
+    """The records at `path`, a new file if there is none; no other process may use it until `close`.
 
     Parameters
     ----------
     path : Path
     mark : bytes
-        What the first line begins with; the number of the layout follows.
+        First bytes of the first line; the number of the layout follows.
     layout : int
-        Of the frames, the newest that the caller knows.
+        The newest layout that the caller can read.
 
     Attributes
     ----------
     first, end : int
-        Where the first frame begins, 0 in a new file, and where the next one will. `end` is the caller's to set, behind
-        the last frame that it takes for whole.
+        Where the first record begins (0 in a new file), and where the next record will begin. The caller sets `end` to
+        the end of the last record that it accepts.
     size : int
-        Of the file when it was opened.
+        Size of the file when it was opened.
 
     Raises
     ------
     DataError
-        Naming `path`, for another kind of file, a newer layout, one in use, or one that cannot be written; by methods
-        too.
+        For another kind of file, a newer layout, a file in use or one that cannot be written; the methods raise it too.
+        It names `path`.
     """
 
     def __init__(self, path: Path, mark: bytes, layout: int) -> None:
@@ -74,19 +74,35 @@ class FrameFile:
         self._file.close()
 
     def payload(self, position: int) -> bytes | None:
-        """Of the frame at `position`; None where the file ends, be it within the frame."""
+        """Payload of the record at `position`; None where the file ends before the record or within it."""
         try:
-            return self._payload(position)
+            self._file.seek(position)
+            head = self._file.read(_HEAD.size)
+            if len(head) < _HEAD.size:
+                return None
+            length, check = _HEAD.unpack(head)
+            if zlib.crc32(head[:8]) != check or length == 0:
+                self._require_zeros(head, position)
+                return None
+            end = position + _HEAD.size + length + _CHECK
+            if end > self.size and end > self.end:
+                return None
+            payload, digest = self._file.read(length), self._file.read(_CHECK)
         except OSError as error:
             self.refuse(f"cannot be read ({error.strerror or error})")
+        if hashlib.blake2b(payload, digest_size=_CHECK).digest() == digest:
+            return payload
+        if end == self.size:
+            return None  # blocks that did not reach the disk
+        self.refuse_damage(position)
 
     @staticmethod
     def behind(position: int, payload: bytes) -> int:
-        """Where the frame that follows begins."""
+        """Position of the record behind one with this payload."""
         return position + _HEAD.size + len(payload) + _CHECK
 
     def append(self, payload: bytes, kept: str = "") -> None:
-        """Write a frame at `end`; if that fails the file ends there, and the message with `kept`."""
+        """Write a record at `end`. If that fails, the file ends there as before, and the message ends with `kept`."""
         head = struct.pack("<Q", len(payload))
         digest = hashlib.blake2b(payload, digest_size=_CHECK).digest()
         line = b"" if self.end else self._line
@@ -99,17 +115,19 @@ class FrameFile:
                 while written < len(content):
                     written += self._file.write(content[written:]) or 0
                 os.fsync(self._file.fileno())
-            except BaseException:  # Ctrl-C too: what is half there would be dropped anyway
+            except BaseException:  # also Ctrl-C: half a record would be ignored
                 self._file.truncate(self.end)
                 raise
         except OSError as error:
             self.refuse(f"cannot be written ({error.strerror or error}){kept}")
         self.end += len(content)
 
-    def damaged(self, position: int) -> NoReturn:
+    def refuse_damage(self, position: int) -> NoReturn:
+        """Raise DataError for damage at `position`."""
         self.refuse(f"damaged at byte {position}; it is left as it is")
 
     def refuse(self, why: str) -> NoReturn:
+        """Raise DataError with the path and `why`."""
         raise DataError(f"checkpoint: {self.path}: {why}") from None
 
     def _opened(self) -> io.FileIO:
@@ -127,9 +145,9 @@ class FrameFile:
         return file
 
     def _check_line(self, mark: bytes, layout: int) -> None:
-        seen = self._file.read(len(mark) + 16)
-        line, newline, _ = seen.partition(b"\n")
-        if not newline and self._line.startswith(seen):  # empty, or cut short within the line
+        start = self._file.read(len(mark) + 16)
+        line, newline, _ = start.partition(b"\n")
+        if not newline and self._line.startswith(start):  # empty, or cut short within the line
             return
         if not newline or not line.startswith(mark) or not line[len(mark) :].isdigit():
             self.refuse("not a checkpoint; it is left as it is")
@@ -137,28 +155,9 @@ class FrameFile:
             self.refuse("written by a newer maskerade_fast")
         self.first = len(line) + 1
 
-    def _payload(self, position: int) -> bytes | None:
-        self._file.seek(position)
-        head = self._file.read(_HEAD.size)
-        if len(head) < _HEAD.size:
-            return None
-        length, check = _HEAD.unpack(head)
-        if zlib.crc32(head[:8]) != check or length == 0:
-            self._only_zeros(head, position)
-            return None
-        end = position + _HEAD.size + length + _CHECK
-        if end > self.size and end > self.end:
-            return None
-        payload, digest = self._file.read(length), self._file.read(_CHECK)
-        if hashlib.blake2b(payload, digest_size=_CHECK).digest() != digest:
-            if end == self.size:
-                return None  # blocks that the disk never got
-            self.damaged(position)
-        return payload
-
-    def _only_zeros(self, seen: bytes, position: int) -> None:
-        """Where power failed, a file system may have made the file longer and not have filled it."""
-        while seen:
-            if seen.strip(b"\0"):
-                self.damaged(position)
-            seen = self._file.read(2**20)
+    def _require_zeros(self, content: bytes, position: int) -> None:
+        """Refuse damage, unless only zeros follow: without power a file may be lengthened and not filled."""
+        while content:
+            if content.strip(b"\0"):
+                self.refuse_damage(position)
+            content = self._file.read(2**20)

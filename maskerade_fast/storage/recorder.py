@@ -1,7 +1,7 @@
-"""What stands between a run and the world: a clock, and the likelihoods that it asks for.
+"""The interface between a run and its recording: the clock and the likelihoods.
 
-A run is determined by its arguments but for these two. So a recorder that keeps both (`journal.Journal`) can carry a
-run that was killed to the same bits; `NoRecord` keeps neither.
+Apart from these two, a run is determined by its arguments. So with a recorder that stores both (`journal.Journal`) a
+run that was killed can continue to the same bits; `NoRecord` stores neither.
 """
 
 from __future__ import annotations
@@ -18,17 +18,14 @@ Evaluate = Callable[[], Sequence[Array]]
 
 
 class Recorder(Protocol):
-    """Clock and likelihoods of a run: all that a run asks of the world.
-
-    A context manager; leaving it ends the recording.
-    """
+    """Clock and likelihoods of a run; a context manager, whose end is the end of the recording."""
 
     def seconds(self) -> float:
-        """Since the start of the run."""
+        """Seconds since the start of the run."""
         ...
 
     def evaluated(self, mixtures: GMMBatch, grad: bool, evaluate: Evaluate) -> Sequence[Array]:
-        """What `evaluate` returns for these mixtures, or returned when an earlier run asked for the same."""
+        """Return `evaluate()` for these mixtures, or the stored result of the same call in an earlier run."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -37,17 +34,17 @@ class Recorder(Protocol):
 
 
 class NoRecord:
-    """The `Recorder` of a run that keeps nothing: the clock of this process, and every likelihood evaluated."""
+    """A `Recorder` that stores nothing: it reads the clock and evaluates every likelihood."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
 
     def seconds(self) -> float:
-        """Since this object was made."""
+        """Seconds since this object was made."""
         return time.perf_counter() - self._start
 
     def evaluated(self, mixtures: GMMBatch, grad: bool, evaluate: Evaluate) -> Sequence[Array]:
-        """What `evaluate` returns."""
+        """Return `evaluate()`."""
         return evaluate()
 
     def __enter__(self) -> Self:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maskerade_fast.adaptive.adaptation import Adaptation, embedded, laplace_mixture, size_shares, tempered
+from maskerade_fast.adaptive.adaptation import Adaptation, embed_mode, laplace_mixture, size_shares, tempered_weights
 from maskerade_fast.adaptive.counted_posterior import CountedPosterior
 from maskerade_fast.adaptive.mixture_measure import MixtureMeasure
-from maskerade_fast.adaptive.modes import Mode, ascend, inverse_factor, is_twin
-from maskerade_fast.adaptive.starts import Summit
+from maskerade_fast.adaptive.modes import Mode, ascend, inverse_factor, is_same_mode
+from maskerade_fast.adaptive.starts import LatentPoint
 from maskerade_fast.model.component_orders import relabelled
 from maskerade_fast.model.data import RegressionData
 from maskerade_fast.model.prior import Prior
@@ -50,7 +50,7 @@ def test_gradients_of_every_size(target: CountedPosterior, rng: np.random.Genera
 
 def test_ascents_rise_within_their_budget(target: CountedPosterior, rng: np.random.Generator) -> None:
     latent = PRIOR.sample(2, rng).latent
-    starts = [Summit(int(n), xi, 0.0) for n, xi in zip(latent.sizes, latent.points(), strict=True)]
+    starts = [LatentPoint(int(n), xi, 0.0) for n, xi in zip(latent.sizes, latent.points(), strict=True)]
     first, _ = target.log_posteriors(latent)
     before = target.cost
     ends = ascend(target, starts, 240)
@@ -63,7 +63,7 @@ def test_ascents_rise_within_their_budget(target: CountedPosterior, rng: np.rand
 
 def test_company_does_not_change_an_ascent(target: CountedPosterior, rng: np.random.Generator) -> None:
     latent = PRIOR.sample(2, rng).latent
-    starts = [Summit(int(n), xi, 0.0) for n, xi in zip(latent.sizes, latent.points(), strict=True)]
+    starts = [LatentPoint(int(n), xi, 0.0) for n, xi in zip(latent.sizes, latent.points(), strict=True)]
     together = ascend(target, starts, 3 * 10 * len(starts))
     alone = ascend(target, starts[2:3], 30)
     np.testing.assert_array_equal(alone[0].xi, together[2].xi)
@@ -75,8 +75,8 @@ def test_twins_are_found(rng: np.random.Generator) -> None:
     g = draws.mixtures[draws.latent.sizes == 3][0]
     ((_, xi),) = relabelled(latent_map, g, 3)
     mode = Mode(3, xi[0, 0], 0.0, 0.05 * np.eye(xi.shape[2]))
-    assert all(is_twin(latent_map, mode, Summit(3, turned, 0.0)) for turned in xi[0])
-    assert not is_twin(latent_map, mode, Summit(3, xi[0, 0] + 0.2, 0.0))
+    assert all(is_same_mode(latent_map, mode, LatentPoint(3, turned, 0.0)) for turned in xi[0])
+    assert not is_same_mode(latent_map, mode, LatentPoint(3, xi[0, 0] + 0.2, 0.0))
 
 
 def test_curvature_is_inverted_and_raised(rng: np.random.Generator) -> None:
@@ -108,7 +108,7 @@ def test_components_are_added_to_a_smaller_mode(rng: np.random.Generator) -> Non
     root = np.tril(rng.normal(size=(d, d)))
     mode = Mode(2, rng.normal(size=d), 0.0, root)
     g = latent_map.forward(latent_map.latent([2], mode.xi))
-    centre, factor = embedded(latent_map, mode, 3, -2.0, 0.7)
+    centre, factor = embed_mode(latent_map, mode, 3, -2.0, 0.7)
     h = latent_map.forward(latent_map.latent([3], centre))
     left = 1.0 - h.weights[0] / h.weights.sum()
     assert 0.95 < left < 1.0
@@ -171,14 +171,14 @@ def test_modes_get_their_share_only_where_the_prior_misses() -> None:
     assert sharp[-1].evaluations < sharp[-1].cost
 
 
-def test_shares_and_tempered_weights() -> None:
+def test_shares_and_tempered() -> None:
     shares = size_shares(PRIOR, np.array([-np.inf, 0.0, -1.0]))
     assert shares.sum() == pytest.approx(1.0)
     assert shares[1] > shares[2] > shares[0] > 0.0
     np.testing.assert_array_equal(size_shares(PRIOR, np.full(3, -np.inf)), PRIOR.size_probabilities)
-    weights = tempered(np.array([0.0, *np.full(49, -50.0)]), 10.0)
+    weights = tempered_weights(np.array([0.0, *np.full(49, -50.0)]), 10.0)
     assert 1.0 / (weights @ weights) >= 10.0
-    np.testing.assert_allclose(tempered(np.zeros(8), 100.0), 1.0 / 8.0)
+    np.testing.assert_allclose(tempered_weights(np.zeros(8), 100.0), 1.0 / 8.0)
 
 
 def test_adaptation_counts_and_ends_near_the_posterior(target: CountedPosterior, rng: np.random.Generator) -> None:
@@ -199,4 +199,4 @@ def test_adaptation_counts_and_ends_near_the_posterior(target: CountedPosterior,
         f = np.exp(log_f - log_f.max())
         return float(f.sum() ** 2 / (f @ f))
 
-    assert effective(adaptation.proposal) > 4.0 * effective(MixtureMeasure.of_prior(PRIOR))
+    assert effective(adaptation.measure) > 4.0 * effective(MixtureMeasure.of_prior(PRIOR))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from maskerade_fast.adaptive.control_variate import (
-    Controlled,
+    ControlledEstimate,
     controlled_estimate,
+    cut_outliers,
     plain_estimate,
     standard_error,
-    truncated,
 )
 from maskerade_fast.adaptive.mixture_measure import MixtureMeasure
 from maskerade_fast.adaptive.student import StudentMixture
@@ -48,16 +48,16 @@ def estimate(seed: int, count: int = 120, outlier: float = 0.0):
     from maskerade_fast.model.gmm import concat
 
     mixtures = concat([PRIOR.sample(8, rng).mixtures, *batches])
-    groups = np.concatenate([np.full(24, -1), np.repeat(np.arange(count // 20), 20)])
+    replicates = np.concatenate([np.full(24, -1), np.repeat(np.arange(count // 20), 20)])
     nets = [q.nodes(512, rng) for _ in range(8)]
     values = log_likelihood(mixtures)
     if outlier:
         log_f = values + q.log_density_ratio(mixtures)
         values[50] += np.log(outlier * np.exp(log_f[24:] - log_f[50]).sum())
-    return controlled_estimate(q, mixtures, values, groups, nets, default_metric(PRIOR), 1, "cpu")
+    return controlled_estimate(q, mixtures, values, replicates, nets, default_metric(PRIOR), 1, "cpu")
 
 
-def by_draws_alone(found: Controlled) -> float:
+def by_draws_alone(found: ControlledEstimate) -> float:
     """Log of the mean of f over the draws, outliers cut."""
     log_f = found.log_f[found.sampled]
     return plain_estimate(log_f, np.zeros(len(log_f), dtype=np.int64))[0]
@@ -140,8 +140,8 @@ def test_leaving_out_is_exact() -> None:
 def test_standard_error() -> None:
     rng = np.random.default_rng(1)
     values = rng.normal(size=(2000, 240))
-    groups = np.repeat(np.arange(12), 20)
-    errors = np.array([standard_error(v, groups) for v in values])
+    replicates = np.repeat(np.arange(12), 20)
+    errors = np.array([standard_error(v, replicates) for v in values])
     assert np.mean(np.abs(values.mean(axis=1)) < 2.0 * errors) == pytest.approx(0.954, abs=0.015)
     few = standard_error(values[0], np.zeros(240, dtype=int))
     assert few == pytest.approx(values[0].std(ddof=1) / np.sqrt(240))
@@ -156,17 +156,17 @@ def test_nothing_finite() -> None:
 def test_single_outliers_are_cut_at_twice_the_root(rng: np.random.Generator) -> None:
     """What is taken from the mean is told; alike draws stay, and so do those among which no outlier can be told."""
     log_f = rng.normal(size=400)
-    np.testing.assert_array_equal(truncated(log_f)[0], log_f)
-    assert truncated(log_f)[1] == 0.0
+    np.testing.assert_array_equal(cut_outliers(log_f)[0], log_f)
+    assert cut_outliers(log_f)[1] == 0.0
     log_f[7] = np.log(3.0 * np.exp(log_f).sum())
     mean = np.exp(log_f).mean()
-    cut, taken = truncated(log_f)
+    cut, taken = cut_outliers(log_f)
     assert np.exp(cut[7]) == pytest.approx(2.0 * np.sqrt(400) * mean)
     np.testing.assert_array_equal(np.delete(cut, 7), np.delete(log_f, 7))
     assert taken == pytest.approx(np.log(mean / np.exp(cut).mean()))
     for hopeless in (np.array([0.0, *np.full(399, -50.0)]), np.full(5, -np.inf)):
-        np.testing.assert_array_equal(truncated(hopeless)[0], hopeless)
-        assert truncated(hopeless)[1] == 0.0
+        np.testing.assert_array_equal(cut_outliers(hopeless)[0], hopeless)
+        assert cut_outliers(hopeless)[1] == 0.0
 
 
 def test_what_is_cut_enters_the_sd() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import maskerade_fast as mf
 from maskerade_fast.adaptive.counted_posterior import CountedPosterior
-from maskerade_fast.adaptive.starts import growing_cost, grown_start, missing_sine, spectral_starts, summits_at
+from maskerade_fast.adaptive.starts import growing_cost, grown_start, latent_points, missing_sine, spectral_starts
 from maskerade_fast.model.data import RegressionData
 from maskerade_fast.quadrature.problem import Problem
 
@@ -67,13 +67,13 @@ def test_a_kernel_grows_by_the_sine(fixed_mass: bool) -> None:
     options: dict[str, Any] = {"mass": 1.0} if fixed_mass else {}
     target = target_of(y, **options)
     g = smooth_kernel()
-    (summit,) = summits_at(target.latent_map.inverse(g), target.values(g))
+    (mode,) = latent_points(target.latent_map.inverse(g), target.values(g))
     cost = target.cost
-    start = grown_start(target, summit, np.random.default_rng(0))
+    start = grown_start(target, mode, np.random.default_rng(0))
     assert target.cost - cost == growing_cost(target)
     assert start is not None
     assert start.size == 2
-    rise = start.log_posterior + 0.5 * start.xi @ start.xi - summit.log_posterior - 0.5 * summit.xi @ summit.xi
+    rise = start.log_posterior + 0.5 * start.xi @ start.xi - mode.log_posterior - 0.5 * mode.xi @ mode.xi
     assert rise > 3.0
     grown = target.latent_map.forward(target.latent_map.latent([2], start.xi))
     assert np.abs(grown.means.ravel() - 13.0).min() < 0.2

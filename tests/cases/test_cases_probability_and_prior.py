@@ -32,17 +32,17 @@ def test_c11_frequencies_of_a_spectrum_are_cycles_per_unit_of_x(dropped: float) 
 
 def test_c13_weights_of_far_log_likelihoods() -> None:
     values = np.array([-5000.0, -5001.0, -120000.0])
-    groups = np.zeros(3, dtype=np.int64)
-    log_mean, _ = plain_estimate(values, groups)
+    replicates = np.zeros(3, dtype=np.int64)
+    log_mean, _ = plain_estimate(values, replicates)
     assert log_mean == pytest.approx(-5000.78535060115, rel=1e-14)
-    assert plain_estimate(np.array([900.0, 899.0]), groups[:2])[0] == pytest.approx(899.620114506958, rel=1e-14)
+    assert plain_estimate(np.array([900.0, 899.0]), replicates[:2])[0] == pytest.approx(899.620114506958, rel=1e-14)
     weights = np.exp(values - special.logsumexp(values))
     np.testing.assert_allclose(weights, [0.731058578630005, 0.268941421369995, 0.0], atol=1e-15)
     assert effective_size(values) == pytest.approx(1.0 / float(weights @ weights), rel=1e-14)
     for shift in (1e5, -1e5):
-        assert plain_estimate(values + shift, groups)[0] - shift == pytest.approx(log_mean, abs=1e-10)
+        assert plain_estimate(values + shift, replicates)[0] - shift == pytest.approx(log_mean, abs=1e-10)
         assert effective_size(values + shift) == pytest.approx(effective_size(values), rel=1e-10)
-        np.testing.assert_allclose(plain_estimate(values + shift, groups)[1], plain_estimate(values, groups)[1])
+        np.testing.assert_allclose(plain_estimate(values + shift, replicates)[1], plain_estimate(values, replicates)[1])
 
 
 @pytest.mark.parametrize("concentration", [1e-3, 1e-5, 1.0, 1e3])

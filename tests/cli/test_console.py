@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import math
 import os
@@ -13,7 +14,6 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,11 +22,12 @@ from scipy.stats import qmc
 from maskerade_fast import BackendUnavailableError, DataError, MissingDependencyError, UsageError
 from maskerade_fast._checks import positive
 from maskerade_fast._start import is_command
+from maskerade_fast._streams import Stream
 from maskerade_fast.cli import console, main
 from maskerade_fast.cli.console import Session, run
+from maskerade_fast.posterior.history import HistoryRow
 from maskerade_fast.run.drive import progress_bar
 from maskerade_fast.run.heartbeat import heartbeat, ticking
-from maskerade_fast.run.streams import Stream
 from maskerade_fast.storage import output_files
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals, descriptors and /dev/full of POSIX")
@@ -85,7 +86,7 @@ def test_data_are_utf8_in_every_encoding(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def work(session: Session) -> int:
         print("first")
-        session.data_stream().write("漢,±\n")
+        session.data_writer()("漢,±\n")
         print("last")
         return 0
 
@@ -351,12 +352,12 @@ def test_an_interrupt_while_scipy_reads_its_table_of_sobol_directions(tmp_path: 
 
 
 def test_a_fit_is_ended_by_its_heartbeat() -> None:
-    row = SimpleNamespace(evaluations=1, log_evidence=0.0, log_evidence_sd=1.0)
+    row = HistoryRow(1, 1, 0.0, 0.0, 1.0, 0.0)
     session = Session()
     with heartbeat(print, stop=lambda: session.interrupted) as beat:
-        assert beat.callback(row) is False
+        assert beat(row) is False
         session.interrupts = 1
-        assert beat.callback(row) is True
+        assert beat(row) is True
 
 
 @posix
@@ -441,7 +442,7 @@ def test_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with heartbeat(say, every=0.01) as beat:
         assert heard.wait(20.0)
-        beat.callback(SimpleNamespace(evaluations=120, log_evidence=-613.24, log_evidence_sd=0.41))
+        beat(HistoryRow(120, 120, 1.0, -613.24, 0.41, -600.0))
         heard.clear()
         assert heard.wait(20.0)
         heard.clear()
@@ -464,6 +465,11 @@ def test_ticking_ends_with_its_block() -> None:
     with pytest.raises(ZeroDivisionError), ticking(lambda: None, every=0.01):
         raise ZeroDivisionError
     assert not [t for t in threading.enumerate() if "ticking" in t.name]
+
+
+def test_fragile_modules_are_there() -> None:
+    for name in console._FRAGILE:
+        assert importlib.util.find_spec(name) is not None
 
 
 def test_names_of_arguments_are_those_of_marginalise() -> None:

@@ -19,8 +19,8 @@ import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 PARTS_OF_TABLES = ["cells", "delimiter", "header", "origins", "text", "reader"]
-TABLES = ["tables", *(f"tables.{part}" for part in PARTS_OF_TABLES)]
-MODULES = [f"maskerade_fast.{name}" for name in (*TABLES, "archive")]
+TABLES = ["csv_files", *(f"csv_files.{part}" for part in PARTS_OF_TABLES)]
+MODULES = [f"maskerade_fast.storage.{name}" for name in (*TABLES, "archive")]
 with atheris.instrument_imports(include=[*MODULES, "zipfile", "gzip", "csv"]):
     import forged
 

@@ -45,11 +45,14 @@ METHOD = (
     "posterior/bands",
     "posterior/calibration",
     "posterior/posterior",
+    "posterior/selection",
     "quadrature/acquisition",
     "quadrature/evidence",
+    "quadrature/information",
     "quadrature/problem",
     "quadrature/surrogate",
     "quadrature/surrogate_fit",
+    "quadrature/uncertainty",
     "quadrature/warping",
 )
 """Modules of the method, between the operations and the commands."""

@@ -15,15 +15,15 @@ import pytest
 import maskerade_fast as mf
 from maskerade_fast.model.data import Standardiser
 from maskerade_fast.posterior.archive_checks import check_values
-from maskerade_fast.posterior.history import HistoryRow
 from maskerade_fast.posterior.posterior import Posterior
-from maskerade_fast.posterior.posterior_archive import packed, unpacked
-from maskerade_fast.storage.archive import load_arrays
+from maskerade_fast.posterior.posterior_archive import from_arrays, to_arrays
 
 
 def parts(post: Posterior | None = None) -> dict[str, Any]:
     """Fresh copies of the parts of a posterior as they are read."""
-    return unpacked({name: np.array(a) for name, a in packed(forged.posterior() if post is None else post).items()})
+    return from_arrays(
+        {name: np.array(a) for name, a in to_arrays(forged.posterior() if post is None else post).items()}
+    )
 
 
 @pytest.mark.parametrize("proposals", ["laplace", "prior"])
@@ -126,14 +126,11 @@ def test_what_passes_predicts_without_a_warning(tmp_path: Path) -> None:
             for number in forged.NUMBERS:
                 path.write_bytes(forged.forged(members, [("data", which, where, number)]))
                 try:
-                    found = unpacked(load_arrays(path, kind="posterior", version=3))
-                    check_values(found)
-                except (ValueError, TypeError, KeyError, OverflowError, mf.DataError):
+                    post = mf.load(path)
+                except mf.DataError:
                     refused += 1
                     continue
                 passed += 1
-                rows = (HistoryRow(int(r[0]), int(r[1]), *map(float, r[2:])) for r in found.pop("history"))
-                post = Posterior(history=tuple(rows), **found)
                 with warnings.catch_warnings():
                     warnings.simplefilter("error")
                     try:

@@ -321,7 +321,7 @@ def test_searches_that_end_abnormally_are_counted(monkeypatch, proposals):
     found = []
 
     def troubled(*args, **kwargs):
-        found.append(dataclasses.replace(real(*args, **kwargs), n_dropped=2, n_abnormal=3))
+        found.append(dataclasses.replace(real(*args, **kwargs), failed_starts=5))
         return found[-1]
 
     real = module.propose

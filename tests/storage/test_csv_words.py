@@ -19,13 +19,13 @@ LACKING = "line 1 has one name fewer than there are columns: the first column ha
 LEFT_OUT = "the last column was left out: without a name, and empty (lines end with a delimiter)"
 
 
-def table_of(folder: Path, content: str | bytes, header: bool | None = None, known: tuple[str, ...] = ()) -> Table:
+def table_of(folder: Path, content: str | bytes, header: bool | None = None, expected: tuple[str, ...] = ()) -> Table:
     (folder / "data.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
-    return read_table(folder / "data.csv", header=header, known=known)
+    return read_table(folder / "data.csv", header=header, expected=expected)
 
 
 @pytest.mark.parametrize(
-    ("content", "known", "names"),
+    ("content", "expected", "names"),
     [
         ("2018,2019\n1,2\n", ("2019",), ("2018", "2019")),
         ("1,1990,1991\n5,6,7\n", ("1991", "1990"), ("1", "1990", "1991")),
@@ -37,9 +37,9 @@ def table_of(folder: Path, content: str | bytes, header: bool | None = None, kno
     ],
 )
 def test_names_that_are_looked_for(
-    tmp_path: Path, content: str, known: tuple[str, ...], names: tuple[str, ...]
+    tmp_path: Path, content: str, expected: tuple[str, ...], names: tuple[str, ...]
 ) -> None:
-    table = table_of(tmp_path, content, known=known)
+    table = table_of(tmp_path, content, expected=expected)
     assert table.names == names
     assert not any("was taken as names" in note for note in table.notes)
 
@@ -91,7 +91,7 @@ def test_rows_that_begin_as_comments(
     tmp_path: Path, content: str, lines: list[int], problem: str, notes: tuple[str, ...]
 ) -> None:
     table = table_of(tmp_path, content)
-    assert (table.lines.tolist(), table.notes) == (lines, notes)
+    assert ([line for line, _ in table._reader.rows()], table.notes) == (lines, notes)
     assert problem in table.problems.get(0, "")
     assert (0 in table.problems) == bool(problem)
 

@@ -89,7 +89,7 @@ def test_searches_are_made_again(settings: dict[str, Any], tmp_path: Path) -> No
 def test_a_file_cut_anywhere_goes_on_to_the_same_bits(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the ends of frames, a byte off, in the header, and at random; no likelihood of a whole frame twice."""
+    """At the ends of records, a byte off, in the header, and at random; no likelihood of a whole record twice."""
     path = tmp_path / "run.checkpoint"
     whole = fit(settings, path)
     content = path.read_bytes()
@@ -268,7 +268,7 @@ def test_batches_of_another_state_of_the_package_are_refused(
     path = tmp_path / "run.checkpoint"
     path.write_bytes(written)
     monkeypatch.setattr("maskerade_fast.adaptive.adaptation._WIDER", 1.3)
-    with pytest.raises(mf.DataError, match=r"not batch \d+: was it written on another kind of processor"):
+    with pytest.raises(mf.DataError, match=r"not batch \d+: was it written on another CPU model"):
         fit(QUICK, path)
     assert path.read_bytes() == written
 
@@ -395,12 +395,12 @@ def test_size_is_bounded_by_the_budget(written: bytes) -> None:
 
 
 def test_hostile_files_end_in_one_line(written: bytes, tmp_path: Path) -> None:
-    """Frames whose checksums are right and whose content is not: no memory for what is only claimed, no other error."""
+    """Records with right checksums and wrong content: no memory for what is only claimed, no other error."""
     import hashlib
     import struct
     import zlib
 
-    def frame(payload: bytes) -> bytes:
+    def record(payload: bytes) -> bytes:
         head = struct.pack("<Q", len(payload))
         return head + struct.pack("<I", zlib.crc32(head)) + payload + hashlib.blake2b(payload, digest_size=16).digest()
 
@@ -421,7 +421,7 @@ def test_hostile_files_end_in_one_line(written: bytes, tmp_path: Path) -> None:
     ]
     for payload in payloads:
         with pytest.raises(mf.DataError, match="damaged at byte"):
-            fit(QUICK, _file(tmp_path / "run.checkpoint", header + frame(payload)))
+            fit(QUICK, _file(tmp_path / "run.checkpoint", header + record(payload)))
     for text in (b"[]", b"{", b"\xff", b"1e999", b"[" * 100_000):
         with pytest.raises(mf.DataError, match=r"damaged at byte|of another run"):
-            fit(QUICK, _file(tmp_path / "run.checkpoint", written[:start] + frame(text)))
+            fit(QUICK, _file(tmp_path / "run.checkpoint", written[:start] + record(text)))

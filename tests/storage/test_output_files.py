@@ -17,7 +17,8 @@ import pytest
 from maskerade_fast import DataError, MissingDependencyError, UsageError
 from maskerade_fast.storage import output_files
 from maskerade_fast.storage.archive import load_arrays, save_arrays
-from maskerade_fast.storage.output_files import check_outputs, replacing, replacing_text
+from maskerade_fast.storage.output_checks import check_outputs
+from maskerade_fast.storage.output_files import replacing, replacing_text
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links, pipes, devices and modes of POSIX")
 
@@ -93,7 +94,7 @@ def test_an_interrupt_while_the_content_goes_to_the_disk(tmp_path: Path, monkeyp
 
 
 def test_what_a_second_interrupt_leaves_goes_at_the_end_of_the_process(tmp_path: Path) -> None:
-    temporary = Path(output_files._temporary_name(str(tmp_path / "a")))
+    temporary = Path(output_files.temporary_name(str(tmp_path / "a")))
     temporary.write_bytes(b"half")
     output_files._unfinished["/of/another/process.tmp"] = -1
     output_files.remove_unfinished()
@@ -246,7 +247,7 @@ def test_standard_output_as_a_file(tmp_path: Path) -> None:
     code = """if True:
         import sys
         from maskerade_fast.storage.archive import save_arrays
-        from maskerade_fast.storage.output_files import check_outputs
+        from maskerade_fast.storage.output_checks import check_outputs
         check_outputs({"--save": sys.argv[1]}, [])
         save_arrays(sys.argv[1], {"a": [1.0, 2.0]}, kind="thing", version=1)
     """
@@ -386,7 +387,7 @@ def test_places_that_are_none(tmp_path: Path) -> None:
 def test_the_file_that_the_report_goes_to(tmp_path: Path) -> None:
     code = """if True:
         import sys
-        from maskerade_fast.storage.output_files import check_outputs
+        from maskerade_fast.storage.output_checks import check_outputs
         check_outputs({"--save": sys.argv[1]}, [])
     """
     for stream in ("stdout", "stderr"):
@@ -415,7 +416,7 @@ def test_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_matplotlib_is_imported_for_a_plot_only(tmp_path: Path) -> None:
     code = """if True:
         import sys
-        from maskerade_fast.storage.output_files import check_outputs
+        from maskerade_fast.storage.output_checks import check_outputs
         check_outputs({"--save": sys.argv[1], "--plot": None}, [])
         sys.exit("matplotlib" in sys.modules)
     """

@@ -1,7 +1,7 @@
-"""Tables of numbers in text files: columns with names, missing cells, and digits that float64 alone does not hold.
+"""Tables of numbers in text files: columns with names, missing cells, and numbers with more digits than float64 holds.
 
-A column whose numbers are far from 0 beside their range, as nanoseconds since 1970, loses digits in float64. Its
-numbers are then kept as differences from an origin: exact decimal numbers less the origin, rounded once.
+A column whose numbers are large compared to their range, such as nanoseconds since 1970, loses digits in float64. Its
+numbers are then stored as differences from an origin: exact decimal numbers less the origin, rounded once.
 """
 
 from __future__ import annotations
@@ -35,33 +35,30 @@ class Table:
     Attributes
     ----------
     path : str
-        Of the file, as it was given.
+        The caller's path.
     names : tuple of str, length K
-        From the header, or "column 1", "column 2", ...; a name may be used twice.
+        From the header, or "column 1", "column 2", ...; names may repeat.
     values : array, shape (N, K)
         Numbers less their column's origin, in the units of the file; NaN where a cell is missing or no number.
     origins : array, shape (K,)
-        Integers; 0 but for columns far from 0 beside their range, with numbers that float64 does not hold, or from 2^53
-        on and written to the unit.
-    lines : int64 array, shape (N,)
-        Line of the file on which each row begins, from 1.
+        Integers. They are not 0 for columns whose numbers are large compared to their range and have more digits than
+        float64 holds, or are 2^53 and larger and written to the unit.
     has_header : bool
         Whether the file gives names.
     problems : mapping of int to str
-        By the index of a column that is not numeric: one line that names file, line, column and cell.
+        By index, for columns that are not numeric: one line that names file, line, column and cell.
     lost : mapping of int to str
-        The same, of a column whose `values` lack digits that matter beside the distances of its numbers.
+        The same for columns whose `values` lack digits that matter compared to the distances of the numbers.
     empty : tuple of int
-        Columns without any number, and without a problem.
+        Columns without numbers and without a problem.
     notes : tuple of str
-        What was taken where the file leaves a choice, and what was skipped, one line each.
+        Choices of the reader where the file allows several, and skipped lines, one line each.
     """
 
     path: str
     names: tuple[str, ...]
     values: Array
     origins: Array
-    lines: Array
     has_header: bool
     problems: Mapping[int, str]
     lost: Mapping[int, str]
@@ -78,14 +75,14 @@ class Table:
             If no column or several have this name; the message lists all.
         """
         name = unicodedata.normalize("NFC", name)
-        found = [k for k, other in enumerate(self.names) if other == name]
-        if len(found) != 1:
-            problem = "is the name of several columns" if found else "is no column"
+        places = [k for k, other in enumerate(self.names) if other == name]
+        if len(places) != 1:
+            problem = "is the name of several columns" if places else "is no column"
             cure = ""
-            if not found and not self.has_header and name in self._reader.found:
+            if not places and not self.has_header and name in self._reader.header_cells:
                 cure = f"; line {self._reader.first} was taken as data, --header yes takes it as names"
             raise DataError(f"{self.path}: {quoted(name)} {problem}; there are {listed(self.names)}{cure}")
-        return found[0]
+        return places[0]
 
     def numbers(self, columns: Sequence[int]) -> Array:
         """Values of some columns, shape (N, len(columns)), less their origins; NaN where a cell is missing.
@@ -99,7 +96,7 @@ class Table:
         return np.ascontiguousarray(self.values[:, list(columns)])
 
     def without_origin(self, k: int) -> Array:
-        """Numbers of one column with no origin taken off, shape (N,), NaN where a cell is missing.
+        """Numbers of one column, without subtracting an origin, shape (N,); NaN where a cell is missing.
 
         Raises
         ------
@@ -110,7 +107,7 @@ class Table:
         return self.less([k], np.zeros(1))[:, 0]
 
     def less(self, columns: Sequence[int], origins: Array) -> Array:
-        """Numbers of some columns less other origins, by their text: each difference is rounded once.
+        """Numbers of some columns less other origins, from the text: each difference is rounded once.
 
         Parameters
         ----------
@@ -130,13 +127,13 @@ class Table:
         ValueError
             For other numbers of origins, NaN or infinity.
         """
-        wanted = np.asarray(origins, dtype=np.float64)
-        if wanted.shape != (len(columns),):
-            raise ValueError(f"origins: shape {wanted.shape}, expected ({len(columns)},), one for each column")
-        check_finite(wanted, "origins")
+        origins = np.asarray(origins, dtype=np.float64)
+        if origins.shape != (len(columns),):
+            raise ValueError(f"origins: shape {origins.shape}, expected ({len(columns)},), one for each column")
+        check_finite(origins, "origins")
         self._refuse(columns, {})
         result = np.ascontiguousarray(self.values[:, list(columns)])
-        others = {j: Decimal(float(wanted[j])) for j, k in enumerate(columns) if wanted[j] != self.origins[k]}
+        others = {j: Decimal(float(origins[j])) for j, k in enumerate(columns) if origins[j] != self.origins[k]}
         if not others:
             return result
         for i, (line, cells) in enumerate(self._reader.rows()):
@@ -145,7 +142,7 @@ class Table:
                     continue
                 cell = cells[columns[j]].strip()
                 if not origin or (self.origins[columns[j]] == 0.0 and result[i, j] == 0.0):
-                    result[i, j] = value(cell) - wanted[j]
+                    result[i, j] = value(cell) - origins[j]
                 elif len(cell) <= MOST_DIGITS:
                     result[i, j] = difference(cell, origin)
                 else:
@@ -159,24 +156,24 @@ class Table:
                 raise DataError(self.problems.get(k) or lost[k])
 
 
-def read_table(path: str | os.PathLike[str], *, header: bool | None = None, known: Collection[str] = ()) -> Table:
+def read_table(path: str | os.PathLike[str], *, header: bool | None = None, expected: Collection[str] = ()) -> Table:
     """Read a table of numbers from a text file, plain or gzipped, in UTF-8, or UTF-16 with a byte order mark.
 
-    Cells are separated by commas, semicolons, tabs, | or blanks, decimals by points, or by commas where this is
-    certain. Blank lines and lines that begin with #, % or // are skipped, but below the first row not if they have as
-    many cells as the table; such a line directly above the data may name the columns. Missing cells are empty, or a
-    word that cannot be a number, as NA, NaN, NaT, null, None, missing, ?, . and -; their rows stay. A first column may
-    lack its name, as R and pandas write names of rows; last columns without name and numbers are left out.
+    Commas, semicolons, tabs, | or blanks separate cells; points separate decimals, or commas where this is certain.
+    Blank lines and lines that begin with #, % or // are skipped, except those below the first row that have as many
+    cells as the table. Such a line directly above the data may name the columns. A missing cell is empty, or a word
+    that cannot be a number, as NA, NaN, NaT, null, None, missing, ?, . and -; its row stays. The first column may lack
+    a name, as in R and pandas, which write names of rows; last columns without name and numbers are left out.
 
     Parameters
     ----------
     path : path
         Of a file, or of a pipe that is written to.
     header : bool, optional
-        Whether the first row holds names; None finds out, and notes where this was not plain. Where True, names in a
-        comment directly above a row of data are taken instead.
-    known : collection of str
-        Names that are looked for: a first row with all of them holds names, whatever is below, if `header` is None.
+        Whether the first row holds names. None: the reader decides, with a note in doubtful cases. True: if the first
+        row holds data below a comment with names, these are taken.
+    expected : collection of str
+        Names that the caller will ask for: if `header` is None, a first row with all of them holds names.
 
     Returns
     -------
@@ -191,7 +188,7 @@ def read_table(path: str | os.PathLike[str], *, header: bool | None = None, know
     """
     try:
         reader = Reader(os.fspath(path), read_text(Path(path)))
-        reader.read(header, known)
+        reader.read(header, expected)
     except DataError:
         raise
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -211,7 +208,6 @@ def read_table(path: str | os.PathLike[str], *, header: bool | None = None, know
         names=reader.names,
         values=reader.values,
         origins=reader.origins,
-        lines=reader.lines,
         has_header=reader.has_header,
         problems=reader.problems,
         lost=reader.lost,

@@ -1,11 +1,11 @@
-"""Cells of a table: numbers, missing ones and text, separators of decimals, words for what is wrong."""
+"""Cells of a table: numbers, missing cells and text, separators of decimals, and cures for wrong cells."""
 
 from __future__ import annotations
 
 import math
 import re
 
-# Of statistics programs, spreadsheets, databases, and of what C and pandas print; none can be a number
+# As statistics programs, spreadsheets, databases, C and pandas write missing numbers
 _MISSING = frozenset(
     [
         *(
@@ -29,7 +29,7 @@ _MISSING = frozenset(
     ]
 )
 _COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?")
-# One mark before exactly three digits: 1,234 is 1234 to some and 1.234 to others
+# One mark before exactly three digits: 1,234 may be 1234 or 1.234
 _UNSURE = re.compile(r"[+-]?[1-9][0-9]{0,2}[.,][0-9]{3}")
 # Blanks (also those that do not break), apostrophes, or one of comma and point several times or before the other
 _GROUPS = re.compile(
@@ -37,7 +37,7 @@ _GROUPS = re.compile(
     r"|(?:,[0-9]{3}){2,}(?:\.[0-9]*)?|(?:\.[0-9]{3}){2,}(?:,[0-9]*)?|(?:,[0-9]{3})+\.[0-9]*|(?:\.[0-9]{3})+,[0-9]*)"
 )
 _CURRENCIES = "$€£¥₹"
-# A cell that Excel shall take as text, and an exponent of Fortran's double precision
+# A cell that Excel reads as text, and an exponent of Fortran's double precision
 _EXCEL = re.compile(r'="([^"]*)"')
 _FORTRAN = re.compile(r"([+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+))[dD]([+-]?[0-9]+)")
 _MONTHS = "jan|feb|mar|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez"
@@ -68,7 +68,7 @@ def number(cell: str) -> float:
 
 
 def value(cell: str) -> float:
-    """As `number`; a comma is a decimal one."""
+    """Like `number`; a comma separates decimals."""
     cell = plain(cell)
     return number(cell.replace(",", ".") if has_decimal_comma(cell) else cell)
 
@@ -108,7 +108,7 @@ def is_text(cell: str) -> bool:
 
 
 def is_flawed_number(cell: str) -> bool:
-    """True for a stripped cell that was meant as a number: with separators of thousands, a currency, infinite."""
+    """True for a stripped cell that is almost a number: with separators of thousands, a currency, infinite."""
     if is_number(cell) or looks_like_thousands(cell) or (_number_cure(cell) and not cell.endswith("%")):
         return True
     try:
@@ -144,7 +144,7 @@ def cure(cell: str, *, alone: bool = False) -> str:
 
 
 def _number_cure(cell: str) -> str:
-    """What to do about a cell that was meant as a number, or nothing."""
+    """What to do about a cell that is almost a number; "" for others."""
     if looks_like_thousands(cell):
         return "write thousands without separators and decimals with a point"
     bare = cell.strip("%‰ \u00a0" + _CURRENCIES)

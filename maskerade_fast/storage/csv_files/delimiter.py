@@ -1,4 +1,4 @@
-"""What divides the cells of a table, and lines split by it."""
+"""The delimiter between the cells of a table, and lines split by it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def split(lines: list[str], delimiter: str) -> list[list[str]]:
 
 
 def delimiter(lines: list[str]) -> str:
-    """What divides the cells of the first lines.
+    """The delimiter of the first lines.
 
-    The first of tab, semicolon, comma, | and blanks that leaves nothing but numbers and missing cells below the first
-    line; for blanks, rows of other lengths than the first are then complained of. Where none does, the first of tab,
+    It is the first of tab, semicolon, comma, | and blanks that leaves only numbers and missing cells below the first
+    line; for blanks, rows of other lengths than the first are refused later. If there is none, it is the first of tab,
     semicolon and comma that divides the first two lines, or all lines but the first alike; else | if it divides all
-    alike; else blanks, if they divide all lines alike and leave a column of numbers; else the comma.
+    lines alike; else blanks if they divide all lines alike and leave a column of numbers; else the comma.
     """
     rows = {d: split(lines, d) for d in (*_DELIMITERS, BLANKS)}
     dividing = [d for d in _DELIMITERS if rows[d] and all(len(row) > 1 for row in rows[d][:2])]

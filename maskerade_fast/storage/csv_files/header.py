@@ -1,4 +1,4 @@
-"""Which row of a table holds names: the first, judged by the rows below it."""
+"""Decides from the first rows of a table whether the first one holds names."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from collections.abc import Sequence
 from ..._text import listed
 from .cells import has_decimal_comma, is_flawed_number, is_missing, is_number, is_text, value
 from .delimiter import BLANKS
+from .hints import FIRST_YEAR, LAST_YEAR
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-# Integers that may be years, as names of columns
-_FIRST_YEAR, _LAST_YEAR = 1500, 2200
-# Years from one name to the next; numbers farther apart may well be measured
+# Most years from one name to the next; numbers farther apart may well be measurements
 _MOST_YEARS_APART = 10
 
 
 def header(rows: Sequence[Sequence[str]], line: int) -> tuple[bool, str]:
-    """Whether the first of some rows of stripped cells holds names, and a note where that is not plain.
+    """Whether the first of some rows of stripped cells holds names, and a note in doubtful cases.
 
-    A row holds names if it has no number, or if below one of its texts there are numbers, or nothing but missing cells;
-    text above text of the same shape, as of dates, is data, and so is a number with separators of thousands. A row of
-    numbers holds names if they are 0, 1, 2, ... beside an empty corner, or different dates, or years not far apart, and
-    every column goes on far from them.
+    A row holds names if it has no number, or if below one of its texts there are numbers or only missing cells. Text
+    above text of the same shape, such as dates, is data; so is a number with separators of thousands. A row of numbers
+    holds names if they are 0, 1, 2, ... beside an empty corner, or different dates, or years that are not far apart,
+    and the numbers below are far from them in every column.
 
     Parameters
     ----------
@@ -77,10 +76,13 @@ def wrong_width(rows: Sequence[Sequence[str]], lines: Sequence[int], line: int, 
         return f"line {lines[0]} looks like a title: delete it or begin it with #, or put names with blanks in quotes"
     if alike and len(rows[i]) > width and i <= len(rows) - i:
         return "the lines above look like a title: delete them or begin them with #"
+    return width_cure(len(rows[i]), width)
+
+
+def width_cure(count: int, width: int) -> str:
+    """What to do about a row of `count` cells instead of `width`."""
     return (
-        "fill it up, delete it, or begin it with #"
-        if len(rows[i]) < width
-        else "put cells with a delimiter in double quotes"
+        "fill it up, delete it, or begin it with #" if count < width else "put cells with a delimiter in double quotes"
     )
 
 
@@ -95,7 +97,7 @@ def _below(rows: Sequence[Sequence[str]], k: int) -> list[str]:
 
 
 def _names_in_numbers(first: Sequence[str], filled: Sequence[int], below: Sequence[Sequence[str]]) -> bool:
-    """True where a row of numbers and missing cells cannot well be data."""
+    """True where a row of numbers and missing cells is most likely no data."""
     if not filled or not all(_INTEGER.fullmatch(first[k]) for k in filled):
         return False
     values = [int(first[k]) for k in filled]
@@ -106,13 +108,13 @@ def _names_in_numbers(first: Sequence[str], filled: Sequence[int], below: Sequen
             return True  # beside an empty corner, as above the index of a data frame
     span = max(values) - min(values)
     dates = all(map(_like_date, values)) and len(set(values)) == len(values)
-    if not dates or len(first) == 1 or (values[0] <= _LAST_YEAR and span > _MOST_YEARS_APART * len(values)):
+    if not dates or len(first) == 1 or (values[0] <= LAST_YEAR and span > _MOST_YEARS_APART * len(values)):
         return False
     return any(below[k] for k in filled) and all(_far(first[k], below[k]) for k in filled if below[k])
 
 
 def _may_be_names(first: Sequence[str], filled: Sequence[int], below: Sequence[Sequence[str]]) -> bool:
-    """True where a row of numbers in order may be names: no column goes on as it began."""
+    """True where a row of numbers in order may be names: none is near the numbers below it."""
     steps = [float(value(first[b]) - value(first[a])) for a, b in itertools.pairwise(filled)]
     if not (all(step > 0.0 for step in steps) or all(step < 0.0 for step in steps)):
         return False
@@ -139,13 +141,13 @@ def _far(cell: str, column: Sequence[str]) -> bool:
 
 def _like_date(integer: int) -> bool:
     """True for integers as 2024, 202401 and 20240131."""
-    if _FIRST_YEAR <= integer <= _LAST_YEAR:
+    if FIRST_YEAR <= integer <= LAST_YEAR:
         return True
     month, day = (integer // 100, integer % 100) if integer > 10**7 else (integer, 1)
-    return _FIRST_YEAR <= month // 100 <= _LAST_YEAR and 1 <= month % 100 <= 12 and 1 <= day <= 31
+    return FIRST_YEAR <= month // 100 <= LAST_YEAR and 1 <= month % 100 <= 12 and 1 <= day <= 31
 
 
 def _alike(cell: str, other: str) -> bool:
-    """True for two texts with digits that differ in digits and words only, as dates do."""
+    """True for two texts with digits that differ only in digits and words, as dates do."""
     shapes = [re.sub(r"[^\W\d_]+", "a", re.sub(r"[0-9]+", "0", text)) for text in (cell, other)]
     return "0" in shapes[0] and shapes[0] == shapes[1]

@@ -1,4 +1,4 @@
-"""What columns of numbers look like that a user may not have meant: dates as integers, running numbers, constants."""
+"""Columns of numbers that may need another look: dates as integers, running numbers, constants, missing values."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 from ..._checks import Array
 from ..._text import quoted
 
-# Fewer integers may look like dates by chance: in the forms that begin with year and month, and in others
+# Fewer integers may look like dates by chance: for forms that begin with year and month, and for others
 _LEAST_DATES, _LEAST_OTHERS = 5, 12
-_FIRST_YEAR, _LAST_YEAR = 1500, 2200
-# Of forms that integers fit by chance more often
+# Integers in this range may be years
+FIRST_YEAR, LAST_YEAR = 1500, 2200
+# A narrower range for forms that integers match by chance more often
 _FIRST_RECENT, _LAST_RECENT = 1900, 2100
 # Digits after year and month: day, day with hour and minute, day with hour, minute and second
 _FORMS = {6: "", 8: "d", 12: "dhm", 14: "dhms"}
 _DAYS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
-# What programs write for a missing number beside rows of nines: NetCDF, models of climate, 16 and 32 bits
+# Numbers that programs write for missing ones, besides nines: NetCDF, climate models, 16 and 32 bits
 _FILLS = (1e20, 1e30, 1e35, 1e36, 9.969209968386869e36, 32767.0, 2147483647.0, 2147483648.0, 32768.0)
 _NINES = re.compile(r"9{2,}(\.9*0*)?")
 _UNNAMED = re.compile(r"Unnamed: [0-9]+")
@@ -67,7 +68,7 @@ def _unit_of_dates(integers: Array) -> str:
     for part in reversed(form):
         integers, parts[part] = np.divmod(integers, 100)
     year, month = np.divmod(integers, 100)
-    if not _all_between(year, _FIRST_YEAR, _LAST_YEAR) or not _all_between(month, 1, 12):
+    if not _all_between(year, FIRST_YEAR, LAST_YEAR) or not _all_between(month, 1, 12):
         return ""
     if form and not _are_days(year, month, parts["d"]):
         return ""
@@ -104,9 +105,9 @@ def _are_days(year: Array, month: Array, day: Array) -> bool:
 def sentinel(values: Array) -> float | None:
     """A number that seems to stand for a missing one, as -9999, -99.9, 999.9 or 1e20; else None.
 
-    It is the least or the greatest of at least three different numbers, of nines alone (three, or two after a minus) or
-    one that programs are known to write, and farther from the others than they are from each other; a negative one of
-    three nines or more beside none but positive numbers may be nearer.
+    It is the least or the greatest of at least three different numbers. It consists of nines (three, or two after a
+    minus) or is a number that programs write for missing ones. It is farther from the others than they are from each
+    other, unless it is negative with three nines or more and the others are all positive.
 
     Parameters
     ----------
@@ -128,7 +129,7 @@ def sentinel(values: Array) -> float | None:
 
 
 def is_unnamed(name: str, k: int) -> bool:
-    """True for the name of column k that the file does not give, or that pandas made: "column 1", "Unnamed: 0"."""
+    """True for a name of column k that this package or pandas made up: "column 1", "Unnamed: 0"."""
     return name == f"column {k + 1}" or _UNNAMED.fullmatch(name) is not None
 
 
@@ -139,12 +140,12 @@ def running_number(values: Array) -> bool:
 
 def is_constant(values: Array) -> bool:
     """True for a column with one number in all rows that have one, of at least two."""
-    known = values[np.isfinite(values)]
-    return len(known) > 1 and bool((known == known[0]).all())
+    numbers = values[np.isfinite(values)]
+    return len(numbers) > 1 and bool((numbers == numbers[0]).all())
 
 
 def runs_backwards(values: Array) -> bool:
-    """True for numbers that fall down the file, or stay, and fall once at least; missing ones are passed over."""
+    """True for numbers that decrease down the file, at least once, and never increase; missing ones are skipped."""
     steps = np.diff(values[np.isfinite(values)])
     return bool(len(steps)) and bool((steps <= 0.0).all() and (steps < 0.0).any())
 

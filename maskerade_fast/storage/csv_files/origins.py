@@ -1,7 +1,8 @@
-"""Columns whose digits float64 does not hold: exact decimal numbers less an origin, rounded once, or refused.
+"""Columns with more digits than float64 holds: exact decimal numbers less an origin, rounded once, or refused.
 
-A number x of a column is kept as d = round(x - origin), origin 0 unless the column is far from 0 beside its range. What
-is left, e = x - origin - d, must be small beside the distances between the numbers, else the column has lost digits.
+A number x of a column is stored as d = round(x - origin); the origin is 0 unless the numbers are large compared to
+their range. The rest, e = x - origin - d, must be small compared to the distances between the numbers, else the column
+has lost digits.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ import numpy as np
 from ..._checks import Array
 from .cells import plain
 
-# Characters of a cell whose digits float64 does not hold; a longer one is refused
+# Most characters of a number with more digits than float64 holds; longer ones are refused
 MOST_DIGITS = 1000
-# Rounding of numbers, relative to the range of their column, from which on an origin is taken off
+# An origin is subtracted where the rounding of numbers, relative to the range of their column, is larger
 _ROUNDING = 1e-12
-# Spacings of float64 numbers between the numbers of a column from which on text of so many digits, or of the digits of
-# a float64 number, may be how a program wrote that number
+# If neighbours in a column are this many float64 spacings apart, text of at most so many digits may be how a program
+# wrote a float64 number
 _WIDE, _MOST_WRITTEN = 1000.0, 17
-# From here on float64 skips integers
+# Larger integers are not all float64 numbers
 _WHOLE = 2.0**53
-# Fewer characters are the digits of a float64 number
+# A number of fewer characters has no more digits than float64 holds
 _LEAST_LONG = 16
-# Rounding, relative to the distance from the next number, that a tenth of the numbers may have, and that any may have
-_MOST_OFTEN, _MOST_ONCE, _OFTEN = 1e-9, 1e-3, 0.1
+# Largest rounding, relative to the distance from the next number, of a single number
+_MOST_ONCE = 1e-3
+# The same for a share of the numbers, and this share
+_MOST_OFTEN, _OFTEN = 1e-9, 0.1
 _EXACT = decimal.Context(
     prec=4000,  # of numbers up to 1.8e308 with `MOST_DIGITS` digits, all
     Emax=10_000,
@@ -40,7 +43,7 @@ _ROUNDED = decimal.Context(prec=4000, Emax=10_000, Emin=-10_000, traps=[decimal.
 
 @dataclass(eq=False)
 class ExactColumn:
-    """What an exact look at a column found.
+    """The result of reading a column exactly.
 
     Attributes
     ----------
@@ -88,7 +91,7 @@ def exact_columns(
     values : array, shape (N, K)
         The same cells as float64; NaN where one is missing.
     skipped : container of int
-        Columns that are not looked at.
+        Columns that are left out.
     """
     origins = {k: _origin(values[:, k]) for k in range(values.shape[1]) if k not in skipped and _may_lose(values[:, k])}
     columns = {k: _Column(values[:, k], origin) for k, origin in origins.items()}
@@ -111,8 +114,7 @@ class _Column:
         self.far = origin != 0.0
         self.differences = np.full(len(values) if self.far else 0, np.nan)
         self.rest_of_differences = np.zeros(len(self.differences))
-        known = values[~np.isnan(values)]
-        self.step = float(known.max() - known.min()) / len(values)
+        self.step = float(np.nanmax(values) - np.nanmin(values)) / len(values)
         self.to_the_unit = False
         self.form = ""  # of the last cell that was long
         self.too_long = -1
@@ -136,7 +138,7 @@ class _Column:
         if value == 0.0:  # perhaps 1e-999999999999999999999, which decimal refuses
             return
         exact = exact_number(cell)
-        full = abs(value) >= _WHOLE and _exponent(exact) <= 0
+        full = abs(value) >= _WHOLE and int(exact.as_tuple().exponent) <= 0
         self.to_the_unit |= full
         is_long = _is_longer(exact, value, self.step, full)
         if is_long:
@@ -171,23 +173,22 @@ class _Column:
 
 
 def _may_lose(values: Array) -> bool:
-    """Whether rounding, of half a spacing, can matter: quick, and without the text."""
-    known = np.sort(values[~np.isnan(values)])
-    if not len(known):
+    """Whether rounding by half a spacing can matter; a quick test without the text."""
+    numbers = np.sort(values[~np.isnan(values)])
+    if not len(numbers):
         return False
-    if _origin(values) or known[0] == known[-1]:
+    if _origin(values) or numbers[0] == numbers[-1]:
         return bool(_origin(values))
-    gaps = np.diff(known)
+    gaps = np.diff(numbers)
     nearest = np.minimum(np.append(np.inf, gaps), np.append(gaps, np.inf))
-    rounding = 0.5 * np.spacing(np.abs(known))
-    often = np.count_nonzero(rounding >= _MOST_OFTEN * nearest) >= _OFTEN * len(known)
+    rounding = 0.5 * np.spacing(np.abs(numbers))
+    often = np.count_nonzero(rounding >= _MOST_OFTEN * nearest) >= _OFTEN * len(numbers)
     return bool(often or (rounding >= _MOST_ONCE * nearest).any())
 
 
 def _origin(values: Array) -> float:
-    """An integer at or below the least number of a column that is far from 0 beside its range; 0 for another."""
-    known = values[~np.isnan(values)]
-    low, high = float(known.min()), float(known.max())
+    """An integer at or below the least number where the numbers are large compared to their range; else 0."""
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
     largest, spread = max(-low, high), high - low
     rounding = float(np.finfo(np.float64).eps) * largest
     if 2.0 * spread < largest and (largest >= _WHOLE or rounding > _ROUNDING * spread):
@@ -196,7 +197,7 @@ def _origin(values: Array) -> float:
 
 
 def _first_lost(numbers: Array, rest: Array, from_first: Array) -> int:
-    """First row that rounding moves too far beside its distance from the next other number; -1 for none.
+    """First row whose rounding is too large compared to its distance from the next other number; -1 for none.
 
     The exact numbers are ``numbers + rest``, or where even these merge, `from_first` and one number of the column.
     """
@@ -217,18 +218,13 @@ def _first_lost(numbers: Array, rest: Array, from_first: Array) -> int:
     return -1
 
 
-def _exponent(exact: decimal.Decimal) -> int:
-    exponent = exact.as_tuple().exponent
-    return exponent if isinstance(exponent, int) else 0
-
-
 def _is_longer(exact: decimal.Decimal, value: float, step: float, full: bool) -> bool:
-    """Whether a number has digits that its float64 `value` lacks: 0.1 has not, though it is no float64 number.
+    """Whether a number has digits that its float64 `value` lacks: 0.1 has none, though it is no float64 number.
 
-    `step` is the mean distance of the column's numbers. Where it is thousands of spacings of float64 numbers, text of
-    up to 17 digits, or of the digits that `value` has, may well be how a program wrote one, and is taken for it. A
-    number from 2^53 on that is written to the unit (`full`) means all its digits: programs write float64 numbers so
-    with the digits they have, or with an exponent.
+    `step` is the mean distance of the column's numbers. Where it is thousands of float64 spacings, text of up to 17
+    digits, or of the digits that `value` has, may be how a program wrote a float64 number, and is read as this. In a
+    number of 2^53 or more that is written to the unit (`full`) all digits count: programs write a float64 number of
+    this size with its own digits, or with an exponent.
     """
     own = decimal.Decimal(value)
     if exact == own:

@@ -1,4 +1,4 @@
-"""Passes over the rows of a table's text: names, then numbers, then what some columns need beyond."""
+"""Reads a table's text in passes: names, then numbers, then decimal commas and exact digits where columns need them."""
 
 from __future__ import annotations
 
@@ -18,32 +18,31 @@ from ..._text import listed, quoted
 from ...errors import DataError
 from .cells import cure, has_decimal_comma, is_missing, is_number, is_text, is_unsure, number, plain
 from .delimiter import BLANKS, split
-from .header import header, lacks_a_name, wrong_width
+from .header import header, lacks_a_name, width_cure, wrong_width
 from .origins import MOST_DIGITS, exact_columns
 from .text import Rows, TableText
 
-# Rows by which it is found out whether the first holds names
+# Rows that decide whether the first one holds names
 _HEAD = 30
-# Squares of larger numbers, and their sums, are no float64 numbers
+# Squares of larger numbers, or sums of squares, overflow float64
 _LARGEST = 1e150
 _DECIMALS = "write decimals with a point and no separators of thousands"
 _MARK = re.compile(r"[ \t]*(?:#+|%+|//+)[ \t]*")
 
 
 class _BadCell(NamedTuple):
-    """First cell of a column that is no number, and what to do about its row, if that is at fault as a whole."""
+    """The first cell of a column that is no number, and the cure for its row if that is wrong as a whole, or ""."""
 
     line: int
     cell: str
-    of_row: str
+    row_cure: str
 
 
 class Reader:
-    """Names, numbers and origins of one table; attributes as those of `tables.Table`, once `read` has run."""
+    """Names, numbers and origins of one table; after `read` the attributes are those of `csv_files.Table`."""
 
     values: Array
     origins: Array
-    lines: Array
     empty: tuple[int, ...]
 
     def __init__(self, path: str, text: TableText) -> None:
@@ -53,7 +52,7 @@ class Reader:
         self.lost_without_origin: dict[int, str] = {}
         self.notes: list[str] = []
         self.names: tuple[str, ...] = ()
-        self.found: tuple[str, ...] = ()  # cells of the first row
+        self.header_cells: tuple[str, ...] = ()  # of the first row, or of the comment that gives the names
         self.has_header = False
         self.width = 0  # of rows
         self.n_named = 0  # rows of names
@@ -61,11 +60,11 @@ class Reader:
         self._named_by = 0  # line of the comment that gives the names
         self._bad: dict[int, _BadCell] = {}
         self._commas: dict[int, tuple[int, str]] = {}  # by column, line and text of the first number with a comma
-        self._sure: set[int] = set()  # columns with a comma that certainly separates decimals
+        self._sure: set[int] = set()  # columns with a comma that can only separate decimals
 
-    def read(self, wanted: bool | None, known: Collection[str]) -> None:
-        """All of it; `wanted` and `known` as `header` and `known` of `read_table`."""
-        self._name_columns(wanted, known)
+    def read(self, has_header: bool | None, expected: Collection[str]) -> None:
+        """Read everything; the arguments are `header` and `expected` of `read_table`."""
+        self._name_columns(has_header, expected)
         self._read_numbers()
         self._drop_trailing_columns()
         self._word_bad_cells()
@@ -88,7 +87,7 @@ class Reader:
         """File, line, column and cell, for a message."""
         return f"{self.path}, line {line}, column {quoted(self.names[k])}: {quoted(cell)}"
 
-    def _name_columns(self, wanted: bool | None, known: Collection[str]) -> None:
+    def _name_columns(self, has_header: bool | None, expected: Collection[str]) -> None:
         """Find names in the first row, or in a comment directly above it."""
         rows = Rows(self.text)
         stream = iter(rows)
@@ -98,32 +97,32 @@ class Reader:
             raise DataError(f"{self.path}: {what}, expected rows of numbers")
         (self.first, cells), comment = begin[0], rows.comment
         begin += itertools.islice(stream, 1)
-        self.found = tuple(_name(cell) for cell in cells)
+        self.header_cells = tuple(_name(cell) for cell in cells)
         lacking = len(begin[-1][1]) == len(cells) + 1  # a name, perhaps
         self.width = len(cells) + lacking
         lines, head = zip(*itertools.islice(Rows(self.text, self.width), _HEAD), strict=True)
         stripped = [[cell.strip() for cell in row] for row in head]
-        is_known = wanted is None and len(known) > 0 and set(map(_name, known)) <= set(self.found)
-        named, note = wanted, ""
-        sure = bool(wanted) or is_known
-        if lacking and wanted is not False and lacks_a_name(stripped, self.text.delimiter, sure=sure):
+        has_expected = has_header is None and len(expected) > 0 and set(map(_name, expected)) <= set(self.header_cells)
+        named, note = has_header, ""
+        sure = bool(has_header) or has_expected
+        if lacking and has_header is not False and lacks_a_name(stripped, self.text.delimiter, sure=sure):
             named = True
             note = f"line {self.first} has one name fewer than there are columns: the first column has none"
-            self.found = ("", *self.found)
+            self.header_cells = ("", *self.header_cells)
         for line, row in zip(lines[1:], head[1:], strict=True):
-            if len(row) != len(self.found):
+            if len(row) != len(self.header_cells):
                 why = wrong_width(stripped, lines, line, self.text.delimiter)
-                self._refuse_width(line, row, len(self.found), why)
-        if is_known:
+                self._refuse_width(line, row, len(self.header_cells), why)
+        if has_expected:
             named = True
-        elif not note and wanted is not False:
+        elif not note and has_header is not False:
             by_row, doubt = header(stripped, self.first)
-            if wanted is None:
+            if has_header is None:
                 named, note = by_row, doubt
             if not by_row and comment[0] and comment[0] == self.first - 1:
                 names = self._names_in_comment(comment[1])
                 if names:
-                    self.found, self.has_header, self._named_by = names, True, comment[0]
+                    self.header_cells, self.has_header, self._named_by = names, True, comment[0]
                     named, note = False, f"line {comment[0]}, a comment, was taken as names ({listed(names)})"
         if named:
             if len(head) < 2:
@@ -135,7 +134,7 @@ class Reader:
             self.notes.append(note)
         self.names = tuple(f"column {k + 1}" for k in range(self.width))
         if self.has_header:
-            self.names = tuple(cell or name for cell, name in zip(self.found, self.names, strict=True))
+            self.names = tuple(cell or name for cell, name in zip(self.header_cells, self.names, strict=True))
 
     def _names_in_comment(self, comment: str) -> tuple[str, ...]:
         """Names in a comment of as many cells as there are columns, none of them a number; else nothing."""
@@ -152,35 +151,28 @@ class Reader:
         return () if len(cells) != self.width or numeric or not any(cells) else tuple(map(_name, cells))
 
     def _read_numbers(self) -> None:
-        """Values (N, K) and lines (N,): as text, a row takes tens of times the room that it takes in the file."""
-        numbers, lines = array("d"), array("q")
+        """Read values (N, K) row by row: rows of strings take tens of times the memory of the file."""
+        numbers = array("d")
         width, content = self.width, self.text.content
         underscores = content.find(b"_", content.find(b"\n") + 1) >= 0  # Python reads 1_000, no CSV means it
         rows = Rows(self.text, width)
         for line, cells in itertools.islice(rows, self.n_named, None):
             if len(cells) != width:
-                why = (
-                    "fill it up, delete it, or begin it with #"
-                    if len(cells) < width
-                    else "put cells with a delimiter in double quotes"
-                )
-                self._refuse_width(line, cells, width, why)
+                self._refuse_width(line, cells, width, width_cure(len(cells), width))
             try:
                 row = list(map(float, cells))
             except ValueError:
-                row = self._odd_row(line, cells, is_first=not lines)
+                row = self._odd_row(line, cells, is_first=not numbers)
             else:
                 if not math.isfinite(sum(row)) or (underscores and "_" in "".join(cells)):
-                    row = self._odd_row(line, cells, is_first=not lines)
+                    row = self._odd_row(line, cells, is_first=not numbers)
             numbers.fromlist(row)
-            lines.append(line)
         if skipped := rows.skipped(self._named_by):
             self.notes.append(skipped)
         self.values = np.frombuffer(numbers, dtype=np.float64).reshape(-1, width)
-        self.lines = np.frombuffer(lines, dtype=np.int64)
 
     def _odd_row(self, line: int, cells: Sequence[str], *, is_first: bool) -> list[float]:
-        """Values of a row with a cell that is missing or no plain number."""
+        """Values of a row with a missing cell, or one that `float` does not read."""
         row, bad = [], []
         for k, cell in enumerate(map(str.strip, cells)):
             value, text = math.nan, plain(cell)
@@ -199,7 +191,7 @@ class Reader:
             row.append(value)
         if any(k not in self._bad for k, _ in bad):
             what = ""
-            if self.has_header and tuple(map(_name, cells)) == self.found:
+            if self.has_header and tuple(map(_name, cells)) == self.header_cells:
                 what = "the names again; delete the line"
             elif all(is_text(cell) for _, cell in bad) and not any(map(math.isfinite, row)):
                 units = is_first and self.has_header
@@ -217,9 +209,9 @@ class Reader:
         raise DataError(f"{self.path}, line {line}: {count}, expected {width} as in line {self.first}; {why}")
 
     def _drop_trailing_columns(self) -> None:
-        """Drop last columns without a name or anything in them: all lines end with delimiters."""
+        """Drop last columns that have neither name nor cells: all lines end with delimiters."""
         width = len(self.names)
-        while width > 1 and not (self.has_header and self.found[width - 1]):
+        while width > 1 and not (self.has_header and self.header_cells[width - 1]):
             if width - 1 in self._bad or not np.isnan(self.values[:, width - 1]).all():
                 break
             width -= 1
@@ -234,11 +226,11 @@ class Reader:
     def _word_bad_cells(self) -> None:
         for k, bad in self._bad.items():
             alone = bool(np.isfinite(self.values[:, k]).any())
-            remedy = bad.of_row if alone and bad.of_row else cure(bad.cell, alone=alone)
+            remedy = bad.row_cure if alone and bad.row_cure else cure(bad.cell, alone=alone)
             self._complain(k, bad.line, bad.cell, f"expected a finite number; {remedy}")
 
     def _decide_commas(self) -> None:
-        """Refuse columns whose separators are unsure; note those that have decimal commas."""
+        """Refuse columns whose separators are doubtful; note those with decimal commas."""
         points: dict[int, tuple[int, str]] = {}  # first number with a point, and the first that is not as 1.234
         sure_points: dict[int, tuple[int, str]] = {}
         for line, cells in self.rows():
@@ -259,9 +251,8 @@ class Reader:
             if certain and k not in self.problems:
                 beside = f" beside decimal commas in {listed([self.names[certain[0]]])}"
                 self._complain(k, *points[k], _doubt(points[k][1], beside))
-        taken = [self.names[k] for k in commas if k not in self.problems]
-        if taken:
-            self.notes.append(f"commas were taken as decimal ones in {listed(taken)}")
+        if decimal := [self.names[k] for k in commas if k not in self.problems]:
+            self.notes.append(f"commas were taken as decimal ones in {listed(decimal)}")
 
     def _refuse_large_numbers(self) -> None:
         for k in range(len(self.names)):
@@ -271,7 +262,7 @@ class Reader:
                 self._complain(k, line, cells[k].strip(), f"expected a number up to {_LARGEST:g}; rescale the column")
 
     def _take_origins_off(self) -> None:
-        """Replace columns that lose digits by exact differences from an origin; say which still lose some."""
+        """Replace columns that lose digits by exact differences from an origin; record those that still lose some."""
         for k, column in exact_columns(self.rows(), self.values, self.problems).items():
             if column.too_long >= 0:
                 line, cell = self._cell(column.too_long, k)
@@ -282,8 +273,8 @@ class Reader:
                 self.lost_without_origin[k] = self._lost_digits(k, column.lost_without)
             if column.values is not None:
                 self.values[:, k], self.origins[k] = column.values, column.origin
-                taken = f"{column.origin:.0f} was taken off {listed([self.names[k]])}"
-                self.notes.append(f"{taken}, so that float64 holds its digits")
+                name = listed([self.names[k]])
+                self.notes.append(f"{column.origin:.0f} was taken off {name}, so that float64 holds its digits")
 
     def _cell(self, row: int, k: int) -> tuple[int, str]:
         line, cells = next(itertools.islice(self.rows(), row, None))

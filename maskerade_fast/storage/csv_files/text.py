@@ -21,21 +21,21 @@ from ...errors import DataError
 from ..archive import ALWAYS_READ, MOST_EXPANSION, opened
 from .delimiter import BLANKS, delimiter, in_blanks
 
-# Bytes of memory that reading takes for each byte of the file, at most: measured for columns of single digits, and for
-# one cell of 3 MB, of which csv takes 16.2
+# Most bytes of memory per byte of the file while it is read, measured for columns of single digits and for one cell of
+# 3 MB, for which csv takes 16.2
 _ROOM = 17
 # Most bytes that a pipe may hold
 _MOST_PIPED = 2**30
-# Seconds for which a pipe may say nothing
+# Most seconds without a byte from a pipe
 _SILENCE = 30.0
-# Bytes and lines by which the delimiter is chosen
+# Bytes and lines that decide the delimiter
 _SAMPLE_BYTES, _SAMPLE_LINES = 100_000, 20
 # A spreadsheet's errors, as #N/A, are cells
 _COMMENT = re.compile(r"[ \t]*(?:#(?!(?:N/?A|DIV/0!|REF!|VALUE!|NUM!|NAME\?|NULL!))|%|//)")
 _SEP_LINE = re.compile(r'"?sep=([;,|:^~\t ])"?[ \t;,]*', re.IGNORECASE)
-# Characters of a cell that csv reads at most, as it allows on every system
+# Most characters of a cell; csv allows this many on every system
 _LONGEST_CELL = 2**31 - 1
-# Runs of lines of comments that a message names
+# Most runs of comment lines in a message
 _MOST_RUNS = 5
 
 # First bytes of files that are no text, what they are, and what to do with them
@@ -73,19 +73,19 @@ _ZIPPED = (
 
 
 class BadRowError(Exception):
-    """Line in which a row begins that is no CSV, and what csv says of it."""
+    """For a row that is no CSV: the line where it begins, and the message of csv."""
 
 
 @dataclass(frozen=True, eq=False)
 class TableText:
-    """UTF-8 bytes of a table, its delimiter, and which line, as ``sep=;``, only names this (0 for none)."""
+    """UTF-8 bytes of a table, its delimiter, and the number of the line that only names it, as ``sep=;`` (0: none)."""
 
     content: bytes
     delimiter: str
     sep_line: int = 0
 
     def may_hold_long_numbers(self) -> bool:
-        """Whether any number has 16 digits or more, counting a mark between decimals."""
+        """Whether any number has 16 characters or more, the decimal mark included."""
         mark = b"." if self.delimiter == "," else b".,"
         return re.search(b"[0-9" + mark + b"]{16}", self.content) is not None
 
@@ -126,11 +126,11 @@ class Rows:
                     if len(cells) > 1 or (cells and cells[0].strip()):
                         self._any = True
                         yield self._start, cells
-            except csv.Error as error:  # of an unclosed quote the reader knows only where the file ends
+            except csv.Error as error:  # csv notices an open quote only at the end of the file
                 raise BadRowError(self._start, str(error)) from None
 
     def skipped(self, but: int = 0) -> str:
-        """What was passed over and where, except for the comment in line `but`; "" for nothing."""
+        """Note on the skipped comments and their lines, except the comment in line `but`; "" for none."""
         count = self.n_comments - (but > 0)
         if not count:
             return ""
@@ -180,7 +180,7 @@ class Rows:
 
 
 class _LongCells:
-    """Lets csv read cells of any length while some pass is under way; its limit is one for the whole process."""
+    """Lets csv read cells of any length during a pass; csv has one limit for the whole process."""
 
     def __init__(self) -> None:
         self.lock, self.passes, self.limit = threading.Lock(), 0, 0

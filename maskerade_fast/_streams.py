@@ -1,4 +1,4 @@
-"""Text streams that end nothing: what their encoding lacks is replaced, and a failure is noted instead of raised."""
+"""Text streams that never raise: characters that the encoding lacks are replaced, and failures are recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLAIN = {"±": "+-", "−": "-", "–": "-", "×": "x", "µ": "u", "²": "2", "
 
 
 class Stream:
-    """A text stream that never raises: what cannot be shown is replaced, what cannot be written is noted.
+    """A text stream that never raises: it replaces characters that the encoding lacks and records a failure to write.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class Stream:
     Attributes
     ----------
     failure : Exception or None
-        The first of them; nothing is written any more after it.
+        The first failure; nothing is written after it.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -35,7 +35,7 @@ class Stream:
         return len(text)
 
     def write_utf8(self, text: str) -> int:
-        """Write `text` as UTF-8, whatever the encoding of the stream is."""
+        """Write `text` as UTF-8, for any encoding of the stream."""
         buffer = getattr(self._stream, "buffer", None)
         if buffer is None:
             return self.write(text)
@@ -58,7 +58,7 @@ class Stream:
         return int(self._stream.fileno())
 
     def discard(self) -> None:
-        """Send what a failed stream has in its buffer nowhere; Python would try once more at the end, and complain."""
+        """Empty the buffer of a failed stream; at the end Python would try to write it again, and complain."""
         with contextlib.suppress(OSError, ValueError, AttributeError):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._stream.fileno())
@@ -71,30 +71,21 @@ class Stream:
             if self._stream is None:
                 raise OSError(errno.EBADF, "it is closed")
             action(self._stream)
-        except (OSError, ValueError) as error:  # ValueError: closed by somebody else
+        except (OSError, ValueError) as error:  # ValueError: the stream was closed
             self.failure = error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def __eq__(self, other: object) -> bool:  # tqdm looks whether its file is a standard stream
+    def __eq__(self, other: object) -> bool:  # tqdm compares its file with the standard streams
         return self._stream is (other._stream if isinstance(other, Stream) else other)
 
     def __hash__(self) -> int:
         return id(self._stream)
 
 
-class Utf8:
-    """A stream for data: UTF-8, as files are."""
-
-    def __init__(self, stream: Stream) -> None:
-        stream.flush()
-        self.write = stream.write_utf8
-        self.flush = stream.flush
-
-
 def _encodable(text: str, encoding: str | None) -> str:
-    """`text` with what `encoding` lacks replaced."""
+    """`text`, with replacements for characters that `encoding` lacks."""
     encoding = encoding or "utf-8"
     try:
         text.encode(encoding)
