@@ -1,7 +1,7 @@
 """The card and what it could do: attributes, versions, and floors by arithmetic.
 
 A floor is the largest of three times: of the float64 pipe, of issuing instructions, of moving bytes once. The counts
-are of the compiled inner loops on sm_90 (`counts.py`), so floors are estimates; fields that hold one say so in their
+are of the compiled inner loops on sm_90 (`sass.py`), so floors are estimates; fields that hold one say so in their
 name.
 """
 
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import cupy
+
+from bench import ROOT
 
 FP64_LANES = {75: 2, 80: 32, 86: 2, 89: 2, 90: 64, 100: 64, 120: 2}  # a clock and multiprocessor
 TENSOR = {80, 90, 100}  # where the float64 tensor instruction has twice the rate of multiply-adds
@@ -94,10 +96,10 @@ def cached() -> int:
 
 def sources() -> str:
     """What tells the measured code from other code, where no commit does: a digest of the package and its kernels."""
-    root, found = Path(__file__).parents[2], hashlib.sha256()
-    files = [*(root / "maskerade_fast").rglob("*.py"), *(root / "kernels").glob("*.cu*")]
-    for path in sorted(files, key=lambda path: path.relative_to(root).as_posix()):
-        found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    files = [*(ROOT / "maskerade_fast").rglob("*.py"), *(ROOT / "kernels").glob("*.cu*")]
+    found = hashlib.sha256()
+    for path in sorted(files, key=lambda path: path.relative_to(ROOT).as_posix()):
+        found.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return found.hexdigest()[:12]
 
 

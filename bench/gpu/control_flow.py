@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 _LABEL = re.compile(r"\s*([.$\w]+):\s*$")
 _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
-_LINE = re.compile(r'\s*//## File "([^"]*)", line (\d+)( inlined at)?')
 _TARGET = re.compile(r"(\.L_\w+)")
 _ENDS = ("BRA", "BRX", "JMP", "JMX", "EXIT", "RET", "KILL")
 
@@ -39,8 +38,6 @@ class Instruction(NamedTuple):
     operands: str
     predicate: str = ""
     """``@!P0`` where the instruction runs under a condition; it is issued either way."""
-    places: tuple[str, ...] = ()
-    """"file:line", innermost first, where the binary has line numbers."""
 
     @property
     def name(self) -> str:
@@ -232,17 +229,11 @@ def kernels(text: str) -> dict[str, Kernel]:
     for section in re.split(r"^\s*\.section\s+\.text\.", text, flags=re.M)[1:]:
         labels: dict[str, int] = {}
         instructions: list[Instruction] = []
-        places: tuple[str, ...] = ()
-        more = False  # whether the last mark of a line goes on with the place it was inlined at
         for line in section.splitlines():
             if instruction := _INSTRUCTION.match(line):
                 _, predicate, opcode, operands = instruction.groups()
                 predicate = "" if predicate in (None, "@PT", "@UPT") else predicate
-                instructions.append(Instruction(opcode, operands, predicate, places))
-            elif mark := _LINE.match(line):
-                place = f"{mark[1].rpartition('/')[2]}:{mark[2]}"
-                places = (*places, place) if more else (place,)
-                more = mark[3] is not None
+                instructions.append(Instruction(opcode, operands, predicate))
             elif label := _LABEL.match(line):
                 labels[label[1]] = len(instructions)
         name = re.match(r"[\w$]+", section)

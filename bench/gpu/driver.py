@@ -1,6 +1,6 @@
 """Every door and kernel of the GPU backend, on small problems: the smoke test, and what compute-sanitizer watches.
 
-python bench/gpu/driver.py [--no-pool] [--dry-run]
+python -m bench.gpu.driver [--no-pool] [--dry-run]
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
-
 
 def main() -> None:
     if "--dry-run" in sys.argv:
-        from gpu import dry
+        from bench.gpu import dry
 
         dry.install()
     import cupy
@@ -37,7 +35,7 @@ def main() -> None:
     cupy.cuda.Device().synchronize()
     assert not (left_out := set(gpu.__all__) - entered), f"left out: {sorted(left_out)}"
     assert not (without := all_kernels(_loader.source_folder()) - loaded), f"kernels left out: {sorted(without)}"
-    print("every door ran")
+    print("every function ran")
 
 
 def without_pool() -> None:
@@ -102,7 +100,7 @@ def distances(gpu: Any, finite: Finite) -> None:
     """Distances and their gradients, the hyper-kernel and its products."""
     import cupy
 
-    from gpu import problems
+    from bench.gpu import problems
 
     pairs = problems.pairs(40, 20, 5, 1)
     a, b = (gpu.prepare_atoms(*pairs.flat(side)) for side in (0, 1))
@@ -116,14 +114,14 @@ def distances(gpu: Any, finite: Finite) -> None:
 
 def likelihoods(gpu: Any, finite: Finite) -> None:
     """One for each way of the likelihood, with its gradient."""
-    from gpu import problems
+    from bench.gpu import problems
     from maskerade_fast.backends.gpu._loader import device_limits
     from maskerade_fast.backends.gpu.likelihood import regimes_of
 
     regimes = regimes_of(device_limits().shared_bytes, True)
     for n_points in (33, regimes.small + 1, regimes.panels + 1):
         problem = problems.regression(n_points, 2, 2)
-        values, _, _, gradients = gpu.log_likelihood(*problem.door_arguments(), grad=True, **WAY)
+        values, _, _, gradients = gpu.log_likelihood(*problem.backend_arguments(), grad=True, **WAY)
         finite(values, *gradients)
 
 
@@ -131,9 +129,9 @@ def processes(gpu: Any, finite: Finite) -> None:
     """Gram matrices, factors, predictions at given mixtures."""
     import cupy
 
-    from gpu import problems
+    from bench.gpu import problems
 
-    *batch, X, y, noise = problems.regression(33, 2, 2).door_arguments()
+    *batch, X, y, noise = problems.regression(33, 2, 2).backend_arguments()
     K = gpu.gram(*batch, X, None, noise, per_axis=False)
     finite(K, gpu.gram(*batch, X, X[:7], noise, per_axis=False), gpu.cholesky(K, 0.0)[0])
     mean, variance, _, _ = gpu.predict_gp(*batch, X, y, noise, X[:7], full=True, **WAY)
@@ -144,9 +142,9 @@ def grids(gpu: Any, finite: Finite) -> None:
     """Toeplitz matrices, without and with a trend; no phase, for there is one axis."""
     import cupy
 
-    from gpu import problems
+    from bench.gpu import problems
 
-    *batch, _, y, noise = problems.regression(33, 2, 2).door_arguments()
+    *batch, _, y, noise = problems.regression(33, 2, 2).backend_arguments()
     grid = cupy.linspace(0.0, 1.0, 33)[:, None]
     rest = {"jitter": 0.0, "max_bytes": None}
     line = cupy.concatenate([cupy.ones_like(grid), grid], axis=1)
@@ -164,7 +162,7 @@ def predictions(gpu: Any, finite: Finite) -> None:
     """All of predictive mixtures, and joint densities in shared memory and beyond."""
     import cupy
 
-    from gpu import problems
+    from bench.gpu import problems
     from maskerade_fast.backends.gpu._loader import device_limits
 
     mixture = problems.mixture(12, 5)
