@@ -202,11 +202,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--commit", help="what is measured, where the tree is no repository")
     parser.add_argument("--dry-run", action="store_true", help="on the emulator at tiny sizes; no figures, no limits")
     options = parser.parse_args()
-    if unknown := set(asked := options.only.split(",")) - set(TIMETABLE):
+    parts = options.only.split(",")
+    if unknown := set(parts) - set(TIMETABLE):
         parser.error(f"--only: {', '.join(sorted(unknown))}, expected some of {', '.join(TIMETABLE)}")
     if options.seconds < 30:
         parser.error(f"--seconds: {options.seconds:g}, expected 30 or more")
-    options.only = [part for part in TIMETABLE if part in asked]
+    options.only = [part for part in TIMETABLE if part in parts]
     if options.out is None and options.rest is not None:
         options.out = options.rest if options.rest.is_dir() else options.rest.parent
     elif options.out is None:

@@ -97,10 +97,10 @@ def cached() -> int:
 def sources() -> str:
     """What tells the measured code from other code, where no commit does: a digest of the package and its kernels."""
     files = [*(ROOT / "maskerade_fast").rglob("*.py"), *(ROOT / "kernels").glob("*.cu*")]
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for path in sorted(files, key=lambda path: path.relative_to(ROOT).as_posix()):
-        found.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
-    return found.hexdigest()[:12]
+        hashed.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return hashed.hexdigest()[:12]
 
 
 def versions() -> dict[str, str | None]:
@@ -115,7 +115,7 @@ def installed(package: str) -> str | None:
 
 
 def floor(card: dict[str, Any], work: Work) -> dict[str, Any]:
-    """floor_estimate_ms and what limits it, at the card's highest clock; None where a rate is not known."""
+    """floor_estimate_ms and what limits it, at the card's highest clock; None where the card does not tell a rate."""
     attributes, capability = card["attributes"], card["capability"]
     lanes = FP64_LANES.get(capability)
     cycles = 1e3 * attributes.get("ClockRate", 0) * attributes.get("MultiProcessorCount", 0)

@@ -148,7 +148,7 @@ def run_sanitizer(report: Report, limit: float | None) -> None:
 
 
 def sanitizer_command(tool: str, name: str) -> list[str]:
-    """Errors of kernels alone: a call of CUDA's that fails raises in Python, and CuPy may have asked on purpose."""
+    """Errors of kernels alone: a call of CUDA's that fails raises in Python, and CuPy may have called it on purpose."""
     quiet = ["--report-api-errors", "no"] if name == "memcheck" else []
     return [tool, "--tool", name, "--error-exitcode", "9", *quiet, *driver(False, "--no-pool")]
 

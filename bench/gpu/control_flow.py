@@ -65,9 +65,9 @@ def kind_of(instruction: Instruction) -> str:
 
 def count(instructions: Iterable[Instruction]) -> Counter[str]:
     """By class; ``slots`` are all of them: every instruction takes one issue slot of its warp."""
-    found = Counter(kind_of(instruction) for instruction in instructions)
-    found["slots"] = sum(found.values())
-    return found
+    kinds = Counter(kind_of(instruction) for instruction in instructions)
+    kinds["slots"] = sum(kinds.values())
+    return kinds
 
 
 def marks(instructions: Iterable[Instruction], marker: str) -> int:
@@ -162,11 +162,11 @@ class Loop:
     def _after(self, block: int, inside: dict[int, Loop]) -> list[int]:
         """Where a pass goes on: from an inner loop wherever it is left to, all of it standing at its header."""
         if block not in inside:
-            found = self.kernel.successors[block]
+            following = self.kernel.successors[block]
         else:
             loop = inside[block]
-            found = [to for b in loop.blocks for to in self.kernel.successors[b] if to not in loop.blocks]
-        return sorted({inside[to].header if to in inside else to for to in found if to in self.blocks})
+            following = [to for b in loop.blocks for to in self.kernel.successors[b] if to not in loop.blocks]
+        return sorted({inside[to].header if to in inside else to for to in following if to in self.blocks})
 
     def _order(self, inside: dict[int, Loop]) -> list[int]:
         """Blocks and inner loops so that each comes after all that leads to it."""
@@ -185,9 +185,9 @@ def _loops(kernel: Kernel) -> list[Loop]:
     while changed:
         changed = False
         for block in order[::-1]:
-            found = {block} | set.intersection(*(over[b] for b in before[block])) if before[block] else {block}
-            changed |= found != over[block] and block != 0
-            over[block] = found if block else {0}
+            dominators = {block} | set.intersection(*(over[b] for b in before[block])) if before[block] else {block}
+            changed |= dominators != over[block] and block != 0
+            over[block] = dominators if block else {0}
     bodies: dict[int, set[int]] = {}
     for block in order:
         for header in set(kernel.successors[block]) & over[block]:
@@ -225,7 +225,7 @@ def _postorder(start: int, after: Callable[[int], Sequence[int]]) -> list[int]:
 
 def kernels(text: str) -> dict[str, Kernel]:
     """The entries of a disassembly by name."""
-    found = {}
+    entries = {}
     for section in re.split(r"^\s*\.section\s+\.text\.", text, flags=re.M)[1:]:
         labels: dict[str, int] = {}
         instructions: list[Instruction] = []
@@ -238,5 +238,5 @@ def kernels(text: str) -> dict[str, Kernel]:
                 labels[label[1]] = len(instructions)
         name = re.match(r"[\w$]+", section)
         if name and instructions:
-            found[name[0]] = Kernel(instructions, labels)
-    return found
+            entries[name[0]] = Kernel(instructions, labels)
+    return entries

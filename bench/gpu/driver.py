@@ -1,4 +1,4 @@
-"""Every door and kernel of the GPU backend, on small problems: the smoke test, and what compute-sanitizer watches.
+"""Every function and kernel of the GPU backend, on small problems: the smoke test, and what compute-sanitizer watches.
 
 python -m bench.gpu.driver [--no-pool] [--dry-run]
 """
@@ -27,11 +27,11 @@ def main() -> None:
     from maskerade_fast.backends import gpu
     from maskerade_fast.backends.gpu import _loader
 
-    doors, entered = noting(gpu)
+    functions, entered = noting(gpu)
     loaded = noting_kernels(_loader)
     for name, walk in WALKS.items():
         print(name, flush=True)
-        walk(doors, finite)
+        walk(functions, finite)
     cupy.cuda.Device().synchronize()
     assert not (left_out := set(gpu.__all__) - entered), f"left out: {sorted(left_out)}"
     assert not (without := all_kernels(_loader.source_folder()) - loaded), f"kernels left out: {sorted(without)}"
@@ -50,16 +50,16 @@ def without_pool() -> None:
 
 
 def noting(backend: ModuleType) -> tuple[SimpleNamespace, set[str]]:
-    """The doors of `backend`, and the set that gets the names of those that have been called."""
+    """Return the functions of `backend`, and the set that gets the names of those that were called."""
     entered: set[str] = set()
 
     def noted(name: str) -> Any:
-        door = getattr(backend, name)
+        function = getattr(backend, name)
 
-        @functools.wraps(door)
+        @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             entered.add(name)
-            return door(*args, **kwargs)
+            return function(*args, **kwargs)
 
         return call
 
@@ -69,11 +69,11 @@ def noting(backend: ModuleType) -> tuple[SimpleNamespace, set[str]]:
 def noting_kernels(loader: Any) -> set[tuple[str, str]]:
     """The set that gets source and entry of every kernel that the backend asks `loader` for."""
     loaded: set[tuple[str, str]] = set()
-    given = loader._kernel
+    load = loader._kernel
 
     def noted(device: int, source: str, entry: str, defines: Any) -> Any:
         loaded.add((source, entry))
-        return given(device, source, entry, defines)
+        return load(device, source, entry, defines)
 
     loader._kernel = noted
     return loaded
@@ -126,7 +126,7 @@ def likelihoods(gpu: Any, finite: Finite) -> None:
 
 
 def processes(gpu: Any, finite: Finite) -> None:
-    """Gram matrices, factors, predictions at given mixtures."""
+    """Gram matrices, factors, predictions of mixtures."""
     import cupy
 
     from bench.gpu import problems
@@ -182,7 +182,7 @@ def predictions(gpu: Any, finite: Finite) -> None:
 
 
 WALKS = {each.__name__: each for each in (distances, likelihoods, processes, grids, predictions)}
-"""All doors, in each form that launches other kernels. Each walk calls its second argument with the results."""
+"""All functions, in each form that launches other kernels. Each walk calls its second argument with the results."""
 
 
 if __name__ == "__main__":

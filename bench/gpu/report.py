@@ -27,7 +27,7 @@ LOST = 3  # exit status of a child whose CUDA context is of no more use
 
 
 class Report:
-    """What is known so far, on disk at any time: by section, entries by name.
+    """The results so far, on disk at any time: by section, entries by name.
 
     An entry that was measured in full has ``done``; `resume` keeps those of an earlier run.
     """
@@ -54,12 +54,12 @@ class Report:
 
     def resume(self, earlier: dict[str, Any]) -> None:
         """Keep what an earlier run measured in full; what failed then, was cut or left out has yet to be done, and
-        what was known of it stays with that run."""
+        its figures stay with that run."""
         unfinished: dict[str, Any] = {}
         with self._lock:
             for part in PARTS:
-                found = earlier.get(part) or {}
-                entries = {entry["case"]: entry for entry in found} if isinstance(found, list) else found
+                stored = earlier.get(part) or {}
+                entries = {entry["case"]: entry for entry in stored} if isinstance(stored, list) else stored
                 self.content[part] = {name: e for name, e in entries.items() if isinstance(e, dict) and e.get("done")}
                 rest = {name: e for name, e in entries.items() if name not in self.content[part]}
                 unfinished |= {part: rest} if rest else {}
@@ -82,8 +82,8 @@ class Report:
     def list_items(self, part: str, names: list[str]) -> None:
         """Note what a part means to measure, beside what is finished."""
         with self._lock:
-            known = self.content["items"].get(part, [])
-            self.content["items"][part] = [*known, *(name for name in names if name not in known)]
+            listed = self.content["items"].get(part, [])
+            self.content["items"][part] = [*listed, *(name for name in names if name not in listed)]
             self.write()
 
     def put(self, section: str, /, **entries: Any) -> None:
@@ -176,8 +176,8 @@ def plain(value: Any) -> Any:
 
 def resumable(path: Path, card: str) -> dict[str, Any]:
     """The results of an earlier run on such a `card`: `path`, or the only ones among whatever this folder has."""
-    found = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    contents = [json.loads(file.read_text(encoding="utf-8")) for file in found]
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    contents = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     runs = [content for content in contents if isinstance(content, dict) and content.get("kind") == KIND]
     own: list[dict[str, Any]] = [content for content in runs if content["card"]["name"] == card]
     if len(own) != 1:

@@ -188,10 +188,10 @@ def arrays_of(result: Any) -> list[Any]:
 
 def digest(result: Any) -> str:
     """What tells the bits of a result from others: on another card they are to be the same. Of large ones a part."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for array in arrays_of(result):
-        found.update(cupy.asnumpy(array.ravel()[:MOST_HASHED]).tobytes())
-    return found.hexdigest()[:16]
+        hashed.update(cupy.asnumpy(array.ravel()[:MOST_HASHED]).tobytes())
+    return hashed.hexdigest()[:16]
 
 
 # ---- what the rows are made of ----
@@ -286,7 +286,7 @@ def likelihood_row(N: int, B: int, Q: int) -> Row:
 
 
 def toeplitz_row(N: int, B: int, Q: int) -> Row:
-    """On a regular grid, against others that make and factor the whole matrix; no floor is known."""
+    """On a regular grid, against others that make and factor the whole matrix; it has no floor."""
     problem = problems.regression(N, B, Q, regular=True)
     options: dict[str, Any] = {"jitter": 0.0, "grad": False, "max_bytes": None}
     call = functools.partial(toeplitz_log_likelihood, *problem.backend_arguments(), **options)

@@ -65,16 +65,16 @@ def main() -> int:
     parser.add_argument("--save", action="store_true", help="write the file")
     parser.add_argument("--jobs", type=int, default=2, help="compilers that run at once")
     options = parser.parse_args()
-    found = measure(options.jobs)
-    print(floors_table(found["floors"]))
+    current = measure(options.jobs)
+    print(floors_table(current["floors"]))
     if options.save:
-        FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        FILE.write_text(json.dumps(current, indent=1) + "\n", encoding="utf-8")
         print(FILE.relative_to(ROOT))
     if not options.check:
         return 0
-    moves = list(moved(found["floors"], stored()["floors"]))
-    if moves and found["compiler"].split()[1] != stored()["compiler"].split()[1]:
-        print(f"The file is of {stored()['compiler']}, this is {found['compiler']}.")
+    moves = list(moved(current["floors"], stored()["floors"]))
+    if moves and current["compiler"].split()[1] != stored()["compiler"].split()[1]:
+        print(f"The file is of {stored()['compiler']}, this is {current['compiler']}.")
     print("\n".join([*moves, "run python -m bench.gpu.sass --save if that is meant"]) if moves else "as in the file")
     return bool(moves)
 
@@ -119,10 +119,10 @@ def emulator() -> Any:
 def disassembler() -> str:
     """Return the path of nvdisasm: from its wheel, else of a toolkit."""
     wheels = [path for entry in sys.path if entry for path in Path(entry).glob("nvidia/*/bin/nvdisasm")]
-    found = str(wheels[0]) if wheels else shutil.which("nvdisasm")
-    if found is None:
+    path = str(wheels[0]) if wheels else shutil.which("nvdisasm")
+    if path is None:
         raise SystemExit("nvdisasm is not on this machine: pip install nvidia-cuda-nvdisasm, or '.[dev]' on Linux")
-    return found
+    return path
 
 
 def compiled(source: Path, defines: dict[str, str]) -> dict[str, tuple[Any, Kernel]]:
@@ -135,8 +135,8 @@ def compiled(source: Path, defines: dict[str, str]) -> dict[str, tuple[Any, Kern
         done = subprocess.run([disassembler(), "-c", file.name], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"nvdisasm: {done.stderr.strip()[:500]}")
-    found = kernels(done.stdout)
-    return {usage.entry: (usage, found[usage.entry]) for usage in usages}
+    entries = kernels(done.stdout)
+    return {usage.entry: (usage, entries[usage.entry]) for usage in usages}
 
 
 # ---- which loop, and what is in it ----
@@ -187,14 +187,14 @@ def measure(jobs: int = 1) -> dict[str, Any]:
     """Counts of all floors, with what they are of."""
     cubins, _ = emulator()
     with ThreadPoolExecutor(jobs) as pool:
-        found = list(pool.map(floor_counts, FLOORS.values()))
+        floors = list(pool.map(floor_counts, FLOORS.values()))
     return {
         "made_by": "python -m bench.gpu.sass --save",
         "arch": ARCH,
         "compiler": cubins.compiler_version(),
         "sources": digest(),
         "commit": commit(),
-        "floors": dict(zip(FLOORS, found, strict=True)),
+        "floors": dict(zip(FLOORS, floors, strict=True)),
     }
 
 
@@ -215,14 +215,14 @@ def digest() -> str:
     return whole.hexdigest()[:16]
 
 
-def moved(found: dict[str, Any], expected: dict[str, Any]) -> Iterator[str]:
+def moved(current: dict[str, Any], expected: dict[str, Any]) -> Iterator[str]:
     """A line for each count that is not within `TOLERANCE` of the expected one."""
-    for name in sorted(found.keys() | expected.keys()):
-        if name not in found or name not in expected:
+    for name in sorted(current.keys() | expected.keys()):
+        if name not in current or name not in expected:
             yield f"{name}: only in {'the file' if name in expected else 'FLOORS'}"
             continue
         for key in ("fp64", "slots"):
-            now, then = found[name][key], expected[name][key]
+            now, then = current[name][key], expected[name][key]
             if not abs(now - then) <= TOLERANCE * then:
                 yield f"{name}: {key} {now:.1f} a pass, {then:.1f} in the file"
 

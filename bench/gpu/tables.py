@@ -32,7 +32,7 @@ TARGETS = {
     "K4 N=144, B=1000": (0.450, 30),
     "K5 h=300, n*=150": (0.070, 16),
 }
-"""Milliseconds on an H100 that the design set out for, and its ratio to plain CuPy, half of which is asked."""
+"""Milliseconds on an H100 that the design set out for, and its ratio to plain CuPy, half of which is the target."""
 
 
 def main() -> int:
@@ -104,7 +104,7 @@ def rows(entries: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def busy(row: dict[str, Any]) -> float | None:
-    """The device's time, or the call's where that is not known."""
+    """The device's time, or the call's where there is none."""
     ours = row.get("ours", {})
     time: float | None = ours.get("device_ms") or ours.get("call_ms")
     return time
@@ -122,9 +122,9 @@ def missed(entries: list[dict[str, Any]]) -> Iterator[str]:
             late.append(f"{row['case']} by {time / target:.2g} times")
         else:
             met.append(row["case"])
-        found = row.get("ratio_plain_cupy")
-        if found is not None and found < ratio / 2:
-            slow.append(f"{row['case']} ({found:.1f}, asked {ratio / 2:.1f})")
+        reached = row.get("ratio_plain_cupy")
+        if reached is not None and reached < ratio / 2:
+            slow.append(f"{row['case']} ({reached:.1f}, asked {ratio / 2:.1f})")
     yield ""
     yield f"Targets met: {'; '.join(met) or 'none'}. Missed: {'; '.join(late) or 'none'}."
     yield f"Half of the ratio to plain CuPy that the design expects is missed by: {'; '.join(slow) or 'none'}."
@@ -157,9 +157,9 @@ def checks(content: dict[str, Any]) -> Iterator[str]:
         cut = f", {tests['cut_off'].replace('after', 'cut off after')}" if "cut_off" in tests else ""
         counts = ", ".join(f"{tests[word]} {word}" for word in ("passed", "failed", "error", "skipped"))
         yield from ["", f"Tests on the card: {counts} of {tests['collected']}{cut}."]
-    found = {name: tool for name, tool in sanitizer.items() if isinstance(tool, dict)}
-    if found:
-        yield from ["", "compute-sanitizer over every door: " + "; ".join(said(n, t) for n, t in found.items()) + "."]
+    tools = {name: tool for name, tool in sanitizer.items() if isinstance(tool, dict)}
+    if tools:
+        yield from ["", "compute-sanitizer over every door: " + "; ".join(said(n, t) for n, t in tools.items()) + "."]
 
 
 def said(name: str, tool: dict[str, Any]) -> str:
@@ -169,13 +169,13 @@ def said(name: str, tool: dict[str, Any]) -> str:
 
 
 def end_to_end(content: dict[str, Any]) -> Iterator[str]:
-    found = content.get("end_to_end", {})
-    if not found:
+    runs = content.get("end_to_end", {})
+    if not runs:
         return
     yield from ["", "From data to a fit; of GPyTorch the best log likelihood:", ""]
     yield "| run | likelihoods | first s | again s | a second | log evidence | sd | launches |"
     yield "|" + " --- |" * 8
-    for name, run in found.items():
+    for name, run in runs.items():
         cold, warm = run.get("cold", {}), run.get("warm", {})
         cells = [
             name + (" (cut off)" if "cut_off" in run else ""),

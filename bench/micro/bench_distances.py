@@ -128,8 +128,8 @@ def test_pullback(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
     ready, G = prepare(b), np.random.default_rng(0).normal(size=(B_a, B_b))
 
     def value_and_gradient() -> tuple[Any, Any]:
-        K, pull = HyperKernel(**KERNEL).pullback(a, ready)
-        return K, pull(G)
+        K, pullback = HyperKernel(**KERNEL).pullback(a, ready)
+        return K, pullback(G)
 
     value_and_gradient()
     K, _ = benchmark(value_and_gradient)

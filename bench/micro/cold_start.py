@@ -50,8 +50,8 @@ def before_first_likelihood(cache: str) -> float:
     """Processor seconds of a warm command."""
     command = [sys.executable, "-c", FIRST, *COMMAND]
     environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
-    found = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd=cache)
-    return float(found.stdout)
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd=cache)
+    return float(done.stdout)
 
 
 def main() -> None:

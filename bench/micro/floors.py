@@ -3,7 +3,7 @@
     python -m bench.micro.floors [--full] [--out FILE] [WORD ...]     # only rows with one of the words
 
 A floor is what cannot be avoided: a square root or an exponential a pair of components, a factorisation a matrix. Its
-price is that of the fastest way found here: NumPy's own function on an array that fits the L1 cache or a compiled loop,
+price is that of the fastest way here: NumPy's own function on an array that fits the L1 cache or a compiled loop,
 and DPOTRF of the BLAS in use on one thread, which is what many matrices at once want.
 
 Each round times the price and the operation one after the other, and a share is the median of the rounds' ratios, in
@@ -107,14 +107,14 @@ def processor_seconds(call: Call) -> float:
 
 def each(loops: list[Any], x: Any) -> float:
     """Processor seconds of one function value, by the fastest of the loops now."""
-    out, found = np.zeros_like(x), []
+    out, prices = np.zeros_like(x), []
     for loop in loops:
         loop(1, x, out)
         repeats = 1
         while (taken := processor_seconds(lambda n=repeats, f=loop: f(n, x, out))) < _SECONDS:  # type: ignore[misc]
             repeats *= 4
-        found.append(taken / (repeats * len(x)))
-    return min(found)
+        prices.append(taken / (repeats * len(x)))
+    return min(prices)
 
 
 def root() -> float:
@@ -154,14 +154,14 @@ KERNEL: dict[str, Any] = {"outputscale": 1.0, "lengthscale": 1.0}
 
 
 def distances() -> list[Operation]:
-    found = []
+    rows = []
     for B_a, B_b, D in problems.PAIRS:
         a, b = problems.random_mixtures(B_a, D, seed=1), problems.random_mixtures(B_b, D, seed=2)
         pairs = problems.component_pairs(a, b)
         call = functools.partial(mf.energy_distance, a, b)
         base = lambda pairs=pairs: pairs * root()  # noqa: E731
-        found.append(Operation("energy distance", f"{B_a} x {B_b}, D={D}", call, "sqrt", base, least=0.5))
-    return found
+        rows.append(Operation("energy distance", f"{B_a} x {B_b}, D={D}", call, "sqrt", base, least=0.5))
+    return rows
 
 
 def first_touch(count: int) -> float:
@@ -171,7 +171,7 @@ def first_touch(count: int) -> float:
 
 def grams() -> list[Operation]:
     """The public function, whose result is fresh memory, and the same into memory that is there."""
-    found = []
+    rows = []
     for N, B, n, D in problems.LIKELIHOODS:
         g, X, _ = problems.regression(N, B, n, D)
         count = B * n * (N * (N - 1) // 2)
@@ -179,9 +179,9 @@ def grams() -> list[Operation]:
         call = functools.partial(gram, g, X)
         size = f"N={N}, B={B}, n={n}, D={D}"
         touched = lambda base=base, count=B * N * N: base() + first_touch(count)  # noqa: E731
-        found.append(Operation("Gram", size, call, "exp + fresh memory", touched, least=0.5))
-        found.append(Operation("Gram in place", size, gram_in_place(g, X), "exp", base, least=0.5))
-    return found
+        rows.append(Operation("Gram", size, call, "exp + fresh memory", touched, least=0.5))
+        rows.append(Operation("Gram in place", size, gram_in_place(g, X), "exp", base, least=0.5))
+    return rows
 
 
 def gram_in_place(g: Any, X: Any) -> Call:
@@ -206,18 +206,18 @@ def gram_in_place(g: Any, X: Any) -> Call:
 
 
 def likelihoods() -> list[Operation]:
-    found = []
+    rows = []
     for N, B, n, D in problems.LIKELIHOODS:
         g, X, y = problems.regression(N, B, n, D)
         count, size = B * n * (N * (N - 1) // 2), f"N={N}, B={B}, n={n}, D={D}"
         value = functools.partial(log_likelihood, g, X, y, problems.NOISE)
         base = lambda N=N, B=B, count=count: count * exponential() + factorisations(N, B)  # noqa: E731
         least = 0.8 if N >= 500 else None
-        found.append(Operation("log-likelihood", size, value, "exp + DPOTRF", base, least=least))
+        rows.append(Operation("log-likelihood", size, value, "exp + DPOTRF", base, least=least))
         gradient = functools.partial(log_likelihood, g, X, y, problems.NOISE, grad=True)
         own = functools.partial(processor_seconds, value)
-        found.append(Operation("value and gradient", size, gradient, "the value", own, most=3.5))
-    return found
+        rows.append(Operation("value and gradient", size, gradient, "the value", own, most=3.5))
+    return rows
 
 
 def grids() -> list[Operation]:
@@ -335,8 +335,8 @@ def holds(row: dict[str, Any], key: str, value: float) -> bool:
         return bool(row["share"] >= value)
     if key == "seconds":
         return bool(min(row["processor_s"], row["wall_s"]) <= value)
-    found = row.get({"most": "times_base", "megabytes": "megabytes"}[key])
-    return found is not None and bool(found <= value)
+    figure = row.get({"most": "times_base", "megabytes": "megabytes"}[key])
+    return figure is not None and bool(figure <= value)
 
 
 def targets_of(row: dict[str, Any]) -> str:

@@ -185,8 +185,8 @@ def measured(curve: Curve, seconds: float) -> dict[str, Any]:
 
 def slope(points: list[dict[str, Any]], key: str) -> float | None:
     """Of the upper half of the points (by their logarithms), three at least; None where there are fewer than two."""
-    known = [(math.log(p["size"]), math.log(p[key])) for p in points if p[key]]
-    upper = known[-max(3, len(known) // 2) :]
+    logarithms = [(math.log(p["size"]), math.log(p[key])) for p in points if p[key]]
+    upper = logarithms[-max(3, len(logarithms) // 2) :]
     if len(upper) < 2:
         return None
     x, y = np.transpose(upper)

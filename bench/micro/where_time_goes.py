@@ -80,7 +80,7 @@ def rest_by_module(run: Any, kernels: KernelTimes) -> dict[str, float]:
     profile.enable()
     run()
     profile.disable()
-    found: dict[str, float] = defaultdict(float)
+    own_seconds: dict[str, float] = defaultdict(float)
     backend = str(Path(cpu.__file__).parent)
     package = str(Path(mf.__file__).parent)
     stats: Any = pstats.Stats(profile)
@@ -104,8 +104,8 @@ def rest_by_module(run: Any, kernels: KernelTimes) -> dict[str, float]:
         return name
 
     for function, (_, _, own, _, _) in stats.stats.items():
-        found[owner(function)] += own
-    return {name: seconds for name, seconds in found.items() if name != "backend"}
+        own_seconds[owner(function)] += own
+    return {name: seconds for name, seconds in own_seconds.items() if name != "backend"}
 
 
 def measured(name: str, folder: Path, budget: int) -> dict[str, Any]:

@@ -28,7 +28,7 @@ SETS = ("yacht", "autompg", "concrete", "airfoil")
 
 
 def line(split: Split, components: int, budget: int, seed: int, trend: str, beside: list[str]) -> dict[str, float]:
-    """Figures of one run, RMSE and joint log density of the wanted single kernels among them."""
+    """Return the figures of one run, with RMSE and joint log density of the single kernels in `beside`."""
     modelled = {"trend": trend} if trend else {}
     row = measured(split, "default", seed=seed, components=components, budget=budget, **modelled)
     there: dict[str, Any] = {"seed": seed, "components": components, "trend": trend or "linear"}

@@ -1,8 +1,8 @@
-"""Problems with a known evidence on which no setting was chosen, against tuning to the fixtures.
+"""Problems whose evidence is computed by brute force and on which no setting was chosen.
 
     python -m bench.studies.unseen [--keep 8] [--draws 131072] [--out FILE]       # build/bench/unseen.json
 
-Seeded data of 10 to 60 points, one or two tones or a smooth function, on even and uneven grids, known noise,
+Seeded data of 10 to 60 points, one or two tones or a smooth function, on even and uneven grids, fixed noise,
 `Prior.paper` of 1 to 3 components. The evidence is by brute force: four scrambled Sobol nets of prior draws for each
 size. Where the likelihood is too sharp for that, it is by importance sampling round the particles of tempered SMC, done
 twice from scratch, and both have to agree within four of their standard errors with each other and with prior draws.
@@ -76,7 +76,7 @@ def round_particles(problem: dict[str, Any], seed: int) -> Estimate:
     target, rng = target_of(problem), np.random.default_rng([SEED, seed])
     smc = tempered_smc(target, PARTICLES, rng)
     assert smc.mixtures is not None
-    found = []
+    sizes = []
     for n in range(1, target.prior.max_components + 1):
         d = target.latent_map.dimension(n)
         own = smc.mixtures[np.flatnonzero(smc.mixtures.n_components == n)]
@@ -98,18 +98,18 @@ def round_particles(problem: dict[str, Any], seed: int) -> Estimate:
         log_f = target.values(target.latent_map.forward(latent)) + normal - proposal
         f = np.exp(log_f - log_f.max())
         error = float(f.std() / f.mean() / np.sqrt(IMPORTANCE))
-        found.append(SizeEstimate(float(np.log(f.mean()) + log_f.max()), error, xi, log_f))
-    return over_sizes(target, lambda n: found[n - 1])
+        sizes.append(SizeEstimate(float(np.log(f.mean()) + log_f.max()), error, xi, log_f))
+    return over_sizes(target, lambda n: sizes[n - 1])
 
 
-def known_evidence(problem: dict[str, Any], draws: int) -> dict[str, Any]:
-    """The problem with its evidence, standard error, and how they were found."""
+def with_evidence(problem: dict[str, Any], draws: int) -> dict[str, Any]:
+    """Return the problem with its evidence, its standard error, and the method."""
     pilot = from_prior(problem, PILOT)
     if pilot.log_evidence_sd < 0.5 * WORST:
-        found = from_prior(problem, draws)
+        estimate = from_prior(problem, draws)
         method = f"scrambled Sobol over the prior, {NETS} x {draws} likelihoods a size"
-        value, error = found.log_evidence, found.log_evidence_sd
-        by_size, other = found.by_size, None
+        value, error = estimate.log_evidence, estimate.log_evidence_sd
+        by_size, other = estimate.by_size, None
     else:
         first, second = (round_particles(problem, seed) for seed in (0, 1))
         method = f"importance sampling round {PARTICLES} SMC particles, 2 x {IMPORTANCE} likelihoods a size"
@@ -132,7 +132,7 @@ def known_evidence(problem: dict[str, Any], draws: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Problems with a known evidence that nobody tuned on.")
+    parser = argparse.ArgumentParser(description="Problems with their evidence that nobody tuned on.")
     parser.add_argument("--keep", type=int, default=8)
     parser.add_argument("--draws", type=int, default=2**17)
     parser.add_argument("--out", type=Path, default=BUILD / "unseen.json")
@@ -142,12 +142,12 @@ def main() -> None:
     left_out: list[dict[str, Any]] = []
     index = 0
     while len(kept) < args.keep:
-        found = known_evidence(generate(index), args.draws)
+        problem = with_evidence(generate(index), args.draws)
         index += 1
-        shown = {key: value for key, value in found.items() if key not in ("X", "y")}
+        shown = {key: value for key, value in problem.items() if key not in ("X", "y")}
         print(json.dumps(shown), flush=True)
-        if found["standard_error"] <= WORST:
-            kept.append(found)
+        if problem["standard_error"] <= WORST:
+            kept.append(problem)
         else:
             left_out.append(shown)
         args.out.write_text(json.dumps({"problems": kept, "left_out": left_out}) + "\n")

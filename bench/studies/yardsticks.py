@@ -51,7 +51,7 @@ class Estimate:
         Likelihoods, a value with gradient as 3.
     seconds : float
     mixtures : GMMBatch of B mixtures, or None
-        Draws from the posterior, or the kernel that was found.
+        Draws from the posterior, or the best kernel.
     weights : array, shape (B,)
         Of the draws; sum to 1.
     """
@@ -99,7 +99,7 @@ def map_kernel(
         All of the prior's by default.
     likelihood_only : bool
         Without the prior; the draws that the ascents start from are still its own. The evidence is then NaN; else it
-        is Laplace's, summed over the modes found, without an error.
+        is Laplace's, summed over the modes, without an error.
     """
     begin, cost = time.perf_counter(), target.cost
     sizes = list(range(1, target.prior.max_components + 1)) if sizes is None else sizes
@@ -286,8 +286,8 @@ def nested_sampling(target: CountedPosterior, live: int, rng: np.random.Generato
 
         sampler = dynesty.NestedSampler(log_likelihood, transform, d, nlive=live, sample="rwalk", rstate=rng)
         sampler.run_nested(dlogz=dlogz, print_progress=False)
-        found = sampler.results
-        return SizeEstimate(float(found.logz[-1]), float(found.logzerr[-1]), found.samples, found.logwt)
+        results = sampler.results
+        return SizeEstimate(float(results.logz[-1]), float(results.logzerr[-1]), results.samples, results.logwt)
 
     return over_sizes(target, of_size)
 
@@ -299,16 +299,16 @@ def over_sizes(target: CountedPosterior, of_size: Callable[[int], SizeEstimate])
     by_size, sds = np.full(len(p), -np.inf), np.zeros(len(p))
     mixtures, log_weights = [], []
     for n in np.flatnonzero(p > 0.0) + 1:
-        found = of_size(int(n))
-        by_size[n - 1], sds[n - 1] = found.log_evidence, found.sd
-        mixtures.append(target.latent_map.forward(_latent(target, int(n), found.points)))
-        total = special.logsumexp(found.log_weights)
-        share = math.log(p[n - 1]) + found.log_evidence - (total if total > -math.inf else 0.0)
-        log_weights.append(found.log_weights + share)
+        estimate = of_size(int(n))
+        by_size[n - 1], sds[n - 1] = estimate.log_evidence, estimate.sd
+        mixtures.append(target.latent_map.forward(_latent(target, int(n), estimate.points)))
+        total = special.logsumexp(estimate.log_weights)
+        share = math.log(p[n - 1]) + estimate.log_evidence - (total if total > -math.inf else 0.0)
+        log_weights.append(estimate.log_weights + share)
     log_evidence = float(special.logsumexp(by_size, b=p))
-    known = by_size > -np.inf
-    if known.any():
-        sd = float(np.linalg.norm(p[known] * np.exp(by_size[known] - log_evidence) * sds[known]))
+    finite = by_size > -np.inf
+    if finite.any():
+        sd = float(np.linalg.norm(p[finite] * np.exp(by_size[finite] - log_evidence) * sds[finite]))
         weights = np.exp(np.concatenate(log_weights) - log_evidence)
     else:
         sd, weights = math.inf, np.ones(sum(len(g) for g in mixtures))

@@ -52,9 +52,9 @@ def test_dry_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dry-run.json", "dry-run.md"]
     content = json.loads((tmp_path / "dry-run.json").read_text())
     assert (content["card"]["name"], content["finished"], content["failures"]) == ("emulator, no card", "yes", [])
-    found = list(figures(content))
-    assert len(found) > 100
-    assert [pair for pair in found if pair[1] is not None] == []
+    shown = list(figures(content))
+    assert len(shown) > 100
+    assert [pair for pair in shown if pair[1] is not None] == []
     assert "Dry run on the emulator: no card, no figures" in (tmp_path / "dry-run.md").read_text()
 
     assert content["compile"]["kernels"]["new_in_cache"] > 60

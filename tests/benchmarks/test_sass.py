@@ -154,16 +154,16 @@ def test_floors_have_their_counts(bench: Any) -> None:
 
 def test_moves_of_more_than_five_per_cent_are_told(bench: Any) -> None:
     stored = bench("gpu.sass").stored()["floors"]
-    found = json.loads(json.dumps(stored))
+    current = json.loads(json.dumps(stored))
     moved = bench("gpu.sass").moved
-    found["K2 D=1"]["slots"] *= 1.04
-    assert list(moved(found, stored)) == []
-    found["K2 D=1"]["slots"] *= 1.02
-    found["K5"]["fp64"] = 0.0
-    del found["K1 D=2"]
-    assert [line.split(" a pass")[0].split(" 0.0")[0] for line in moved(found, stored)] == [
+    current["K2 D=1"]["slots"] *= 1.04
+    assert list(moved(current, stored)) == []
+    current["K2 D=1"]["slots"] *= 1.02
+    current["K5"]["fp64"] = 0.0
+    del current["K1 D=2"]
+    assert [line.split(" a pass")[0].split(" 0.0")[0] for line in moved(current, stored)] == [
         "K1 D=2: only in the file",
-        f"K2 D=1: slots {found['K2 D=1']['slots']:.1f}",
+        f"K2 D=1: slots {current['K2 D=1']['slots']:.1f}",
         "K5: fp64",
     ]
 
@@ -172,12 +172,12 @@ def test_a_check_fails_where_counts_moved(
     bench: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sass, stored = bench("gpu.sass"), bench("gpu.sass").stored()
-    found = json.loads(json.dumps(stored)) | {"compiler": "nvcc 99.1"}
-    monkeypatch.setattr(sass, "measure", lambda jobs: found)
+    current = json.loads(json.dumps(stored)) | {"compiler": "nvcc 99.1"}
+    monkeypatch.setattr(sass, "measure", lambda jobs: current)
     monkeypatch.setattr(sys, "argv", ["sass.py", "--check"])
     assert sass.main() == 0
     assert capsys.readouterr().out.splitlines()[-1] == "as in the file"
-    found["floors"]["K2 D=1"]["fp64"] += 5.0
+    current["floors"]["K2 D=1"]["fp64"] += 5.0
     assert sass.main() == 1
     lines = capsys.readouterr().out.splitlines()[-3:]
     assert lines[0] == f"The file is of {stored['compiler']}, this is nvcc 99.1."

@@ -1,4 +1,4 @@
-"""bench/studies: yardsticks meet a known evidence, scripts run on tiny inputs, rows outlast an interruption."""
+"""bench/studies: yardsticks meet a reference evidence, scripts run on tiny inputs, rows outlast an interruption."""
 
 from __future__ import annotations
 

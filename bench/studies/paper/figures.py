@@ -93,8 +93,8 @@ def co2(folder: Path | None) -> Any:
     for ax, mode in zip(figure.subplots(2, 1, sharex=True, sharey=True), ("paper", "default"), strict=True):
         post = recipes.fit(split, mode, seed=0, components=5, **_SETTINGS[mode])
         plotting.plot_fit(post, split.X, split.y, split.X_new, split.y_new, ax=dressed(ax), y_label="CO2 (ppm)")
-        found = recipes.score(split, post.predict(split.X_new))
-        text = f"{_MODE_NAMES[mode]}: RMSE {found['rmse']:.2f} ppm, {100 * found['inside_90']:.0f} % in the 90 % band"
+        scores = recipes.score(split, post.predict(split.X_new))
+        text = f"{_MODE_NAMES[mode]}: RMSE {scores['rmse']:.2f} ppm, {100 * scores['inside_90']:.0f} % in the 90 % band"
         ax.text(0.01, 0.9, text, transform=ax.transAxes)
         ax.set(xlabel="" if mode == "paper" else "year", ylim=(300.0, 460.0))
     return figure
@@ -158,12 +158,12 @@ def schematic(_: Path | None) -> Any:
 def forecasts(folder: Path | None) -> Any:
     """A panel a series: the end of what was learned from, what came, ours with bands, the others' means."""
     rows = read_rows(path_of("forecasts", "default", RESULTS / "paper"))
-    known = {(row["set"], row["method"]): row for row in rows if "curve" in row}
+    curves = {(row["set"], row["method"]): row for row in rows if "curve" in row}
     figure = new_figure(13.0, 9.6)
     panels = figure.subplots(3, 3).ravel()
     for ax, (name, series) in zip(panels, FORECASTS.items(), strict=True):
         split = last_tenth(load(name, folder), FORECAST_ROWS)
-        draw_forecast(dressed(ax), split, {m: row for (s, m), row in known.items() if s == name})
+        draw_forecast(dressed(ax), split, {m: row for (s, m), row in curves.items() if s == name})
         ax.set_title(NAMES[name], fontsize="medium", loc="left")
         ax.set_xlabel(series.unit)
     handles = {text: handle for ax in panels for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
@@ -205,7 +205,7 @@ def panels(_: Path | None) -> Any:
 
 
 def prior_of(x: Array) -> mf.Prior:
-    """Any: the likelihoods of given mixtures do not depend on it."""
+    """Return any prior: likelihoods of mixtures do not depend on it."""
     return mf.Prior.from_data(x, max_components=2)
 
 

@@ -108,7 +108,7 @@ def run_all(
     Data that are absent skip the row with a line; a run that raises or is cut off leaves a row with "failed".
     """
     done = {key_of(row): row for row in read_rows(path)} if resume else {}
-    told: set[str] = set()
+    shown: set[str] = set()
     for run in runs:
         if run.key in done and not limited(done[run.key], run.cap):
             continue
@@ -118,13 +118,13 @@ def run_all(
             with alarm(_PATIENCE * run.cap + _GRACE_SECONDS):
                 figures = run.work(run.cap)
         except Absent as reason:
-            if str(reason) not in told:
-                told.add(str(reason))
+            if str(reason) not in shown:
+                shown.add(str(reason))
                 say(f"skipped {reason}")
             continue
         except CutOff as reason:
             figures = {"failed": str(reason)}
-        except Exception as error:  # of any of six libraries: the other rows are wanted all the same
+        except Exception as error:  # of any of six libraries: the other rows go on
             figures = {"failed": f"{type(error).__name__}: {error}"[:300]}
         row = {
             "set": run.dataset,

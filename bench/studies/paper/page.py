@@ -84,12 +84,12 @@ def missing(name: str, mode: str, rows: list[Row]) -> list[str]:
     if not rows:
         return [f"{who}, all of it"]
     methods = list(dict.fromkeys(row["method"] for row in rows))
-    found: dict[str, set[str]] = {
+    methods_of: dict[str, set[str]] = {
         one: {row["method"] for row in rows if row["set"] == one} for one in TABLES[name].sets
     }
-    absent = [summaries.NAMES.get(one, one) for one, there in found.items() if not there]
+    absent = [summaries.NAMES.get(one, one) for one, there in methods_of.items() if not there]
     lines = [f"{who} on {', '.join(absent)}"] if absent else []
-    for one, there in found.items():
+    for one, there in methods_of.items():
         lacking = [summaries.called(method, mode) for method in methods if method not in there]
         if there and lacking:
             lines.append(f"on {summaries.NAMES.get(one, one)} {', '.join(lacking)}")

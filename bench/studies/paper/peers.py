@@ -69,9 +69,9 @@ def exponential_smoothing(split: Split, season: int | None) -> Gaussian:
         if seasonal and season is not None and season > _LONGEST_SEASON:  # else its first states are searched for too
             kind["initialization_method"] = "heuristic"
         with quiet():
-            found = ETSModel(Series(split.y), error="add", **kind).fit(disp=False, maxiter=300)
-        if best is None or found.aicc < best.aicc:
-            best = found
+            fitted = ETSModel(Series(split.y), error="add", **kind).fit(disp=False, maxiter=300)
+        if best is None or fitted.aicc < best.aicc:
+            best = fitted
     with quiet():
         ahead = best.get_prediction(start=len(split.y), end=len(split.y) + len(split.y_new) - 1)
     return Gaussian(ahead.predicted_mean.to_numpy(), np.asarray(ahead.forecast_variance))
@@ -97,11 +97,11 @@ def sarimax(split: Split, season: int | None) -> Gaussian:
         trend = "c" if order[1] == 0 and "seasonal_order" not in own else None
         with quiet():
             try:
-                found = SARIMAX(split.y, order=order, trend=trend, **own, **regressors).fit(disp=False, maxiter=100)
+                fitted = SARIMAX(split.y, order=order, trend=trend, **own, **regressors).fit(disp=False, maxiter=100)
             except (np.linalg.LinAlgError, ValueError):
                 continue
-        if np.isfinite(found.aic) and (best is None or found.aic < best.aic):
-            best = found
+        if np.isfinite(fitted.aic) and (best is None or fitted.aic < best.aic):
+            best = fitted
     if best is None:
         raise ValueError("y: no order of SARIMAX could be fitted")
     with quiet():

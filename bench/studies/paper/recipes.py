@@ -123,8 +123,8 @@ def best_kernel(
     scaled = units.to_unit(data)
     target = CountedPosterior(Problem.of(scaled, mf.Prior.from_data(split.X, max_components=components)))
     rng = np.random.default_rng(seed)
-    found = map_kernel(target, rng, starts=starts, steps=steps, sizes=sizes, likelihood_only=likelihood_only)
-    best = found.mixtures[int(np.argmax(found.weights))]  # type: ignore[index]
+    estimate = map_kernel(target, rng, starts=starts, steps=steps, sizes=sizes, likelihood_only=likelihood_only)
+    best = estimate.mixtures[int(np.argmax(estimate.weights))]  # type: ignore[index]
     points = units.X_to_unit(split.X_new)
     bases: dict[str, Any] = {"basis": scaled.basis, "basis_new": scaled.basis_at(points)}
     many = len(split.y_new) > _JOINT_ROWS

@@ -1,4 +1,4 @@
-"""The runs of every table: data, splits, settings, caps. `TABLES` is what ``python bench/paper`` can make."""
+"""The runs of every table: data, splits, settings, caps; `TABLES` has them by name."""
 
 from __future__ import annotations
 

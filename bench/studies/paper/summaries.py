@@ -49,15 +49,15 @@ def markdown(table: str, by_mode: dict[str, list[Row]]) -> str:
 
 def grouped(by_mode: dict[str, list[Row]]) -> Grouped:
     """Rows by set, method, mode and settings, by number within each."""
-    found: Grouped = {}
+    groups: Grouped = {}
     for mode, rows in by_mode.items():
         for row in rows:
             key = (row["set"], row["method"], mode, settings_of(row))
-            found.setdefault(key, []).append(row)
+            groups.setdefault(key, []).append(row)
     order = list(NAMES)
-    first = {key: i for i, key in enumerate(found)}
-    ranked = sorted(found, key=lambda k: (order.index(k[0]) if k[0] in order else len(order), first[k]))
-    return {key: sorted(found[key], key=lambda row: row["number"]) for key in ranked}
+    first = {key: i for i, key in enumerate(groups)}
+    ranked = sorted(groups, key=lambda k: (order.index(k[0]) if k[0] in order else len(order), first[k]))
+    return {key: sorted(groups[key], key=lambda row: row["number"]) for key in ranked}
 
 
 def settings_of(row: Row) -> str:
@@ -92,10 +92,8 @@ def shown(value: float) -> str:
 def runs(rows: list[Row], planned: int) -> str:
     """How many there are of how many there should be."""
     failed = [row for row in rows if "failed" in row]
-    found = len(rows) - len(failed)
-    return (f"{found}" if found >= planned else f"{found} of {planned}") + (
-        f" ({len(failed)} failed)" if failed else ""
-    )
+    done = len(rows) - len(failed)
+    return (f"{done}" if done >= planned else f"{done} of {planned}") + (f" ({len(failed)} failed)" if failed else "")
 
 
 def seconds(rows: list[Row]) -> str:
@@ -151,9 +149,9 @@ def beside_published(table: str, groups: Grouped) -> list[str]:
     if table == "uci":
         lines = ["", "| set | figure | MASKERADE, published | FKL, published | the paper's recipe | ours |"]
         lines.append("| --- | --- | --: | --: | --: | --: |")
-        for name, known in published.UCI.items():
+        for name, by_method in published.UCI.items():
             for place, figure in enumerate(("rmse", "log_density")):
-                theirs = [f"{known[who][place]:g}" for who in ("MASKERADE", "FKL")]
+                theirs = [f"{by_method[who][place]:g}" for who in ("MASKERADE", "FKL")]
                 lines.append(
                     f"| {NAMES[name]} | {'log density' if place else 'RMSE'} | {' | '.join(theirs)} "
                     f"| {ours_there(groups, name, 'paper', figure)} | {ours_there(groups, name, 'default', figure)} |"
@@ -171,21 +169,21 @@ def beside_published(table: str, groups: Grouped) -> list[str]:
     return lines
 
 
-def compared(groups: Grouped, known: dict[str, float], text: str, figure: Callable[[list[Row]], Array]) -> list[str]:
+def compared(groups: Grouped, theirs: dict[str, float], text: str, figure: Callable[[list[Row]], Array]) -> list[str]:
     lines = ["", f"| set | {text}: published | the paper's recipe | ours |", "| --- | --: | --: | --: |"]
-    for name, value in known.items():
+    for name, value in theirs.items():
         cells = []
         for mode in ("paper", "default"):
             methods = ("ours", "information") if mode == "paper" else ("ours", "random")
-            found = [rows for (s, m, o, _), rows in groups.items() if s == name and m in methods and o == mode]
-            cells.append(spread(figure(found[0])) if found else "–")
+            matching = [rows for (s, m, o, _), rows in groups.items() if s == name and m in methods and o == mode]
+            cells.append(spread(figure(matching[0])) if matching else "–")
         lines.append(f"| {NAMES[name]} | {value} | {' | '.join(cells)} |")
     return lines
 
 
 def ours_there(groups: Grouped, name: str, mode: str, figure: str) -> str:
-    found = [rows for (s, m, o, _), rows in groups.items() if (s, m, o) == (name, "ours", mode)]
-    return spread(figures(found[0], figure)) if found else "–"
+    matching = [rows for (s, m, o, _), rows in groups.items() if (s, m, o) == (name, "ours", mode)]
+    return spread(figures(matching[0], figure)) if matching else "–"
 
 
 def paired(groups: Grouped) -> list[str]:
@@ -198,8 +196,8 @@ def paired(groups: Grouped) -> list[str]:
                 continue
             cells = []
             for figure, better in (("rmse", -1.0), ("log_density", 1.0)):
-                found = test(groups[a], groups[b], figure, better)
-                cells += ["–", "–", "–"] if found is None else found
+                outcome = test(groups[a], groups[b], figure, better)
+                cells += ["–", "–", "–"] if outcome is None else outcome
             if any(cell != "–" for cell in cells):
                 names = f"{called(a[1], a[2])} | {called(b[1], b[2])}"
                 lines.append(f"| {NAMES.get(a[0], a[0])} | {names} | {' | '.join(cells)} |")
@@ -237,12 +235,12 @@ def evidence_by_nodes(table: str, by_mode: dict[str, list[Row]]) -> str:
         "| --- | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for (_, _, mode, _), rows in grouped(by_mode).items():
-        given = rows[0]["settings"]
+        settings = rows[0]["settings"]
         reported = figures(rows, "log_evidence_sd")
         cells = [
             mode,
-            f"{given['observations']:,}",
-            f"{given['nodes']:,}",
+            f"{settings['observations']:,}",
+            f"{settings['nodes']:,}",
             runs(rows, TABLES[table].numbers[mode]),
             spread(figures(rows, "log_evidence")) if len(rows) > 1 else f"{mean(rows, 'log_evidence'):.2f}",
             shown(float(np.median(reported))) if len(reported) else "–",
