@@ -11,13 +11,13 @@ import hashlib
 import os
 import platform
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cupy
 
 from bench import ROOT
+from bench.surroundings import installed
 
 FP64_LANES = {75: 2, 80: 32, 86: 2, 89: 2, 90: 64, 100: 64, 120: 2}  # a clock and multiprocessor
 TENSOR = {80, 90, 100}  # where the float64 tensor instruction has twice the rate of multiply-adds
@@ -105,13 +105,6 @@ def sources() -> str:
 
 def versions() -> dict[str, str | None]:
     return {"python": platform.python_version(), **{name: installed(name) for name in PACKAGES}}
-
-
-def installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def floor(card: dict[str, Any], work: Work) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,16 @@ from maskerade_fast.ops.metric_distances import prepare
 
 PAIRS = pytest.mark.parametrize(("B_a", "B_b", "D"), problems.PAIRS)
 KERNEL: dict[str, Any] = {"outputscale": 1.0, "lengthscale": 1.0}
+REFLECTED = Metric(reflect=True)
 
 
 def two_batches(B_a: int, B_b: int, D: int) -> tuple[Any, Any]:
     return problems.random_mixtures(B_a, D, seed=1), problems.random_mixtures(B_b, D, seed=2)
+
+
+@functools.cache
+def cotangent(B_a: int, B_b: int) -> Any:
+    return np.random.default_rng(0).normal(size=(B_a, B_b))
 
 
 def broadcast_cross(wa: Any, pa: Any, wb: Any, pb: Any, rows: int = 20) -> Any:
@@ -41,91 +49,69 @@ def broadcast_energy(a: tuple[Any, Any], b: tuple[Any, Any]) -> Any:
     return np.maximum(E, 0.0)
 
 
-@pytest.mark.benchmark(group="energy distance")
+def mirrored(g: Any) -> tuple[Any, Any]:
+    """Return padded weights and points with half of each atom at the reflected mean."""
+    w, p = problems.padded(g)
+    return np.hstack([w, w]) / 2, np.hstack([p, p * np.repeat([-1.0, 1.0], g.n_dims)])
+
+
+Operation = tuple[Callable[[Any, Any], Any], Callable[[Any, Any, Any], tuple[Any, Any]]]
+OPERATIONS: dict[str, Operation] = {
+    "energy distance": (
+        energy_distance,
+        lambda E, a, b: (E[:50], broadcast_energy(problems.padded(a[:50]), problems.padded(b))),
+    ),
+    "energy distance of one batch": (lambda a, b: energy_distance(a), lambda E, a, b: (E, energy_distance(a, a))),
+    "energy distance, reflected": (
+        lambda a, b: energy_distance(a, b, metric=REFLECTED),
+        lambda E, a, b: (E[:20], broadcast_energy(mirrored(a[:20]), mirrored(b))),
+    ),
+    "energy distance gradient": (
+        lambda a, b: energy_distance_vjp(a, b, cotangent(len(a), len(b))).means[:1],
+        lambda g, a, b: (g, energy_distance_vjp(a[:1], b, cotangent(len(a), len(b))[:1]).means[:1]),
+    ),
+    "gaussian mmd": (
+        lambda a, b: gaussian_mmd2(a, b, bandwidth=0.5),
+        lambda M, a, b: (M[3:4, 5:6], gaussian_mmd2(a[3], b[5], bandwidth=0.5)),
+    ),
+    "hyper-kernel": (lambda a, b: hyperkernel(a, b, **KERNEL), lambda K, a, b: (K, np.exp(-energy_distance(a, b)))),
+}
+"""By group: a call of two batches, and what its result is compared with."""
+
+
+@pytest.mark.parametrize(
+    ("library", "check"),
+    [pytest.param(*o, marks=pytest.mark.benchmark(group=name), id=name) for name, o in OPERATIONS.items()],
+)
 @PAIRS
-def test_energy(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
+def test_distances(benchmark: Any, B_a: int, B_b: int, D: int, library: Any, check: Any) -> None:
     a, b = two_batches(B_a, B_b, D)
-    energy_distance(a, b)
-    E = benchmark(energy_distance, a, b)
-    np.testing.assert_allclose(E[:50], broadcast_energy(problems.padded(a[:50]), problems.padded(b)), atol=1e-13)
+    library(a, b)
+    actual, expected = check(benchmark(library, a, b), a, b)
+    np.testing.assert_allclose(actual, expected, rtol=1e-14, atol=1e-13)
 
 
 @pytest.mark.benchmark(group="energy distance")
-@pytest.mark.peer("NumPy")
+@pytest.mark.parametrize(
+    "library",
+    [
+        pytest.param(lambda a, b: lambda: broadcast_energy(a, b), marks=pytest.mark.peer("NumPy"), id="NumPy"),
+        pytest.param(peers.jax_energy, marks=[pytest.mark.peer("JAX"), peers.needs("jax")], id="JAX"),
+    ],
+)
 @PAIRS
-def test_energy_numpy(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
+def test_peers(benchmark: Any, B_a: int, B_b: int, D: int, library: Any) -> None:
     a, b = two_batches(B_a, B_b, D)
-    E = benchmark.pedantic(broadcast_energy, (problems.padded(a), problems.padded(b)), rounds=3)
-    np.testing.assert_allclose(E, energy_distance(a, b), atol=1e-13)
-
-
-@pytest.mark.benchmark(group="energy distance")
-@pytest.mark.peer("JAX")
-@peers.needs("jax")
-@PAIRS
-def test_energy_jax(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
-    a, b = two_batches(B_a, B_b, D)
-    call = peers.jax_energy(problems.padded(a), problems.padded(b))
+    call = library(problems.padded(a), problems.padded(b))
     call()
     np.testing.assert_allclose(benchmark.pedantic(call, rounds=3), energy_distance(a, b), atol=1e-13)
-
-
-@pytest.mark.benchmark(group="energy distance of one batch")
-@PAIRS
-def test_energy_of_one_batch(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
-    a = problems.random_mixtures(B_a, D, seed=1)
-    energy_distance(a)
-    E = benchmark(energy_distance, a)
-    np.testing.assert_allclose(E, energy_distance(a, a), atol=1e-13)
-
-
-@pytest.mark.benchmark(group="energy distance, reflected")
-@PAIRS
-def test_energy_reflected(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
-    a, b = two_batches(B_a, B_b, D)
-    metric = Metric(reflect=True)
-    energy_distance(a, b, metric=metric)
-    E = benchmark(energy_distance, a, b, metric=metric)
-    (wa, pa), (wb, pb) = problems.padded(a[:20]), problems.padded(b)
-    mirror = np.repeat([-1.0, 1.0], D)
-    both = [(np.hstack([w, w]) / 2, np.hstack([p, p * mirror])) for w, p in ((wa, pa), (wb, pb))]
-    np.testing.assert_allclose(E[:20], broadcast_energy(*both), atol=1e-13)
-
-
-@pytest.mark.benchmark(group="energy distance gradient")
-@PAIRS
-def test_energy_vjp(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
-    a, b = two_batches(B_a, B_b, D)
-    G = np.random.default_rng(0).normal(size=(B_a, B_b))
-    energy_distance_vjp(a, b, G)
-    g = benchmark(energy_distance_vjp, a, b, G)
-    first = energy_distance_vjp(a[:1], b, G[:1])
-    np.testing.assert_array_equal(g.means[: len(first.means)], first.means)
-
-
-@pytest.mark.benchmark(group="gaussian mmd")
-@PAIRS
-def test_gaussian(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
-    a, b = two_batches(B_a, B_b, D)
-    gaussian_mmd2(a, b, bandwidth=0.5)
-    M = benchmark(gaussian_mmd2, a, b, bandwidth=0.5)
-    np.testing.assert_array_equal(M[3:4, 5:6], gaussian_mmd2(a[3], b[5], bandwidth=0.5))
-
-
-@pytest.mark.benchmark(group="hyper-kernel")
-@PAIRS
-def test_hyperkernel(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
-    a, b = two_batches(B_a, B_b, D)
-    hyperkernel(a, b, **KERNEL)
-    K = benchmark(hyperkernel, a, b, **KERNEL)
-    np.testing.assert_allclose(K, np.exp(-energy_distance(a, b)), rtol=1e-14)
 
 
 @pytest.mark.benchmark(group="pullback")
 @pytest.mark.parametrize(("B_a", "B_b", "D"), problems.CANDIDATES)
 def test_pullback(benchmark: Any, B_a: int, B_b: int, D: int) -> None:
     a, b = two_batches(B_a, B_b, D)
-    ready, G = prepare(b), np.random.default_rng(0).normal(size=(B_a, B_b))
+    ready, G = prepare(b), cotangent(B_a, B_b)
 
     def value_and_gradient() -> tuple[Any, Any]:
         K, pullback = HyperKernel(**KERNEL).pullback(a, ready)

@@ -24,7 +24,7 @@ import math
 import os
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,14 +64,17 @@ class Operation(NamedTuple):
     """What the floor consists of; of a ratio, what it divides by."""
     base: Call
     """Seconds of processor time that the floor takes."""
-    least: float | None = None
-    """Target: least share of the floor in the time."""
-    most: float | None = None
-    """Target: most times the base."""
-    seconds: float | None = None
-    """Target: most seconds."""
-    megabytes: float | None = None
-    """Target: most memory."""
+    targets: Mapping[str, float] = {}
+    """Values for some of `TARGETS`."""
+
+
+TARGETS: dict[str, tuple[str, Callable[[dict[str, Any], float], bool]]] = {
+    "least": ("≥ {:.0%} of the floor", lambda row, value: row["share"] >= value),
+    "most": ("≤ {:.3g} x", lambda row, value: row["times_base"] <= value),
+    "seconds": ("≤ {:g} s", lambda row, value: min(row["processor_s"], row["wall_s"]) <= value),
+    "megabytes": ("≤ {:g} MB", lambda row, value: row["megabytes"] <= value),
+}
+"""Names of targets, their words, and whether a row meets one."""
 
 
 # ---- prices ----
@@ -160,7 +163,7 @@ def distances() -> list[Operation]:
         pairs = problems.component_pairs(a, b)
         call = functools.partial(mf.energy_distance, a, b)
         base = lambda pairs=pairs: pairs * root()  # noqa: E731
-        rows.append(Operation("energy distance", f"{B_a} x {B_b}, D={D}", call, "sqrt", base, least=0.5))
+        rows.append(Operation("energy distance", f"{B_a} x {B_b}, D={D}", call, "sqrt", base, targets={"least": 0.5}))
     return rows
 
 
@@ -179,8 +182,8 @@ def grams() -> list[Operation]:
         call = functools.partial(gram, g, X)
         size = f"N={N}, B={B}, n={n}, D={D}"
         touched = lambda base=base, count=B * N * N: base() + first_touch(count)  # noqa: E731
-        rows.append(Operation("Gram", size, call, "exp + fresh memory", touched, least=0.5))
-        rows.append(Operation("Gram in place", size, gram_in_place(g, X), "exp", base, least=0.5))
+        rows.append(Operation("Gram", size, call, "exp + fresh memory", touched, targets={"least": 0.5}))
+        rows.append(Operation("Gram in place", size, gram_in_place(g, X), "exp", base, targets={"least": 0.5}))
     return rows
 
 
@@ -212,11 +215,11 @@ def likelihoods() -> list[Operation]:
         count, size = B * n * (N * (N - 1) // 2), f"N={N}, B={B}, n={n}, D={D}"
         value = functools.partial(log_likelihood, g, X, y, problems.NOISE)
         base = lambda N=N, B=B, count=count: count * exponential() + factorisations(N, B)  # noqa: E731
-        least = 0.8 if N >= 500 else None
-        rows.append(Operation("log-likelihood", size, value, "exp + DPOTRF", base, least=least))
+        targets = {"least": 0.8} if N >= 500 else {}
+        rows.append(Operation("log-likelihood", size, value, "exp + DPOTRF", base, targets))
         gradient = functools.partial(log_likelihood, g, X, y, problems.NOISE, grad=True)
         own = functools.partial(processor_seconds, value)
-        rows.append(Operation("value and gradient", size, gradient, "the value", own, most=3.5))
+        rows.append(Operation("value and gradient", size, gradient, "the value", own, targets={"most": 3.5}))
     return rows
 
 
@@ -226,7 +229,7 @@ def grids() -> list[Operation]:
     g, X, y = problems.series(N, B)
     call = functools.partial(log_likelihood, g, X, y, problems.NOISE)
     base = lambda: factorisations(N, B)  # noqa: E731
-    return [Operation("log-likelihood on a grid", f"N={N}", call, "DPOTRF", base, most=1 / 50)]
+    return [Operation("log-likelihood on a grid", f"N={N}", call, "DPOTRF", base, targets={"most": 1 / 50})]
 
 
 def streams(full: bool) -> list[Operation]:
@@ -237,7 +240,9 @@ def streams(full: bool) -> list[Operation]:
     call = functools.partial(hyperkernel_matvec, g, g, np.random.default_rng(0).normal(size=B), **KERNEL)
     base = lambda: pairs * root() + B**2 * exponential()  # noqa: E731
     size = f"{B:,} x {B:,}, D={D}"
-    return [Operation("hyper-kernel product", size, call, "sqrt + exp", base, least=0.6, megabytes=200.0)]
+    return [
+        Operation("hyper-kernel product", size, call, "sqrt + exp", base, targets={"least": 0.6, "megabytes": 200.0})
+    ]
 
 
 def predictions() -> list[Operation]:
@@ -256,7 +261,9 @@ def predictions() -> list[Operation]:
     call()
     base = lambda: exps * exponential() + h * (h + 1) // 2 * M * root() + factorisations(N, h)  # noqa: E731
     size = f"h={h}, M={M}, N={N}"
-    return [Operation("prediction", size, call, "exp + sqrt + DPOTRF", base, seconds=0.5, megabytes=200.0)]
+    return [
+        Operation("prediction", size, call, "exp + sqrt + DPOTRF", base, targets={"seconds": 0.5, "megabytes": 200.0})
+    ]
 
 
 def acquisitions() -> list[Operation]:
@@ -266,7 +273,7 @@ def acquisitions() -> list[Operation]:
     pairs = batch * len(e.nodes.weights)
     call = lambda: propose("information", s, e, measure, batch, np.random.default_rng(1))  # noqa: E731
     size = f"h={h}, m={m}, batch={batch}"
-    return [Operation("acquisition step", size, call, "sqrt", lambda: pairs * root(), seconds=0.5)]
+    return [Operation("acquisition step", size, call, "sqrt", lambda: pairs * root(), {"seconds": 0.5})]
 
 
 def operations(full: bool = False) -> list[Operation]:
@@ -282,7 +289,7 @@ class Samples:
 
     def __init__(self, operation: Operation) -> None:
         self.operation, self.traced = operation, None
-        if operation.megabytes is None:
+        if "megabytes" not in operation.targets:
             operation.call()
         else:
             tracemalloc.start()
@@ -322,27 +329,15 @@ class Samples:
             row[key] = float(np.median(values))
         if self.traced is not None:
             row["megabytes"] = self.traced
-        targets = {key: getattr(operation, key) for key in ("least", "most", "seconds", "megabytes")}
-        row["targets"] = {key: value for key, value in targets.items() if value is not None}
-        row["met"] = all(holds(row, key, value) for key, value in row["targets"].items())
+        row["targets"] = dict(operation.targets)
+        row["met"] = all(TARGETS[key][1](row, value) for key, value in operation.targets.items())
         row["load"] = max(self.loads, default=None)
         return row
 
 
-def holds(row: dict[str, Any], key: str, value: float) -> bool:
-    """Return whether a row meets a target."""
-    if key == "least":
-        return bool(row["share"] >= value)
-    if key == "seconds":
-        return bool(min(row["processor_s"], row["wall_s"]) <= value)
-    figure = row.get({"most": "times_base", "megabytes": "megabytes"}[key])
-    return figure is not None and bool(figure <= value)
-
-
 def targets_of(row: dict[str, Any]) -> str:
-    words = {"least": "≥ {:.0%} of the floor", "most": "≤ {:.3g} x", "seconds": "≤ {:g} s", "megabytes": "≤ {:g} MB"}
-    said = ", ".join(words[key].format(value) for key, value in row["targets"].items())
-    return said and f"{said}: {'met' if row['met'] else 'missed'}"
+    shown = ", ".join(TARGETS[key][0].format(value) for key, value in row["targets"].items())
+    return shown and f"{shown}: {'met' if row['met'] else 'missed'}"
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -106,7 +106,7 @@ def map_kernel(
     begun: list[Summit] = []
     for n in sizes:
         points = sobol_normal(target.latent_map.dimension(n), power_of_two(max(starts, _FEWEST_DRAWS)), rng)
-        values = target.values(target.latent_map.forward(_latent(target, n, points)))
+        values = _values(target, n, points)
         best = np.argsort(-values, kind="stable")[:starts]
         begun += [Summit(n, points[b], float(values[b])) for b in best if values[b] > -math.inf]
 
@@ -151,7 +151,7 @@ def prior_monte_carlo(target: CountedPosterior, draws: int, rng: np.random.Gener
     def of_size(n: int) -> SizeEstimate:
         d = target.latent_map.dimension(n)
         parts = [sobol_normal(d, power_of_two(max(draws // nets, 1)), rng) for _ in range(nets)]
-        values = [target.values(target.latent_map.forward(_latent(target, n, part))) for part in parts]
+        values = [_values(target, n, part) for part in parts]
         means = np.array([special.logsumexp(v) - math.log(len(v)) for v in values])
         top = float(means.max())
         if top == -math.inf:
@@ -188,10 +188,10 @@ def tempered_smc(target: CountedPosterior, particles: int, rng: np.random.Genera
 def _smc_of_size(target: CountedPosterior, n: int, count: int, moves: int, rng: np.random.Generator) -> SizeEstimate:
     d = target.latent_map.dimension(n)
     if d == 0:
-        value = float(target.values(target.latent_map.forward(_latent(target, n, np.empty((1, 0)))))[0])
+        value = float(_values(target, n, np.empty((1, 0)))[0])
         return SizeEstimate(value, 0.0, np.empty((1, 0)), np.zeros(1))
     points = sobol_normal(d, count, rng)
-    values = target.values(target.latent_map.forward(_latent(target, n, points)))
+    values = _values(target, n, points)
     first = np.arange(count)
     power, log_evidence, step, sd = 0.0, 0.0, 0.5, 0.0
     for _ in range(_MOST_STAGES):
@@ -212,7 +212,7 @@ def _smc_of_size(target: CountedPosterior, n: int, count: int, moves: int, rng: 
         for _ in range(moves):
             moved = mean + math.sqrt(1.0 - step * step) * (points - mean)
             moved += step * rng.normal(size=(count, d)) @ factor.T
-            new = target.values(target.latent_map.forward(_latent(target, n, moved)))
+            new = _values(target, n, moved)
             log_ratio = power * (new - values) + _to_prior(moved, mean, factor) - _to_prior(points, mean, factor)
             accepted = np.log(rng.random(count)) < log_ratio
             points[accepted], values[accepted] = moved[accepted], new[accepted]
@@ -325,3 +325,8 @@ def over_sizes(target: CountedPosterior, of_size: Callable[[int], SizeEstimate])
 
 def _latent(target: CountedPosterior, n: int, points: Array) -> Latent:
     return target.latent_map.latent(np.full(len(points), n), points.ravel())
+
+
+def _values(target: CountedPosterior, n: int, points: Array) -> Array:
+    """Log likelihoods at latent points of size n."""
+    return target.values(target.latent_map.forward(_latent(target, n, points)))

@@ -21,7 +21,6 @@ from maskerade_fast import backends
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "bench" / "gpu_check.py"
-H100 = {"MultiProcessorCount": 132, "ClockRate": 1_755_000, "MemoryClockRate": 2_343_750, "GlobalMemoryBusWidth": 5120}
 FIGURES = ("ms", "seconds", "ratio", "share")  # words in the names of figures
 HEADER: dict[str, Any] = {
     **{"dry_run": False, "kind": "maskerade_fast gpu_check", "commit": "0", "versions": {}, "parts": [], "limit_s": 9},
@@ -262,29 +261,6 @@ def test_a_fresh_machine_compiles_again(bench: Any, tmp_path: Path, monkeypatch:
     assert left(["compile", "rows"], written) == ["rows"]
 
 
-def test_compiled_code_has_a_folder(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CuPy, from 14 on, cannot be imported where it cannot make its folder."""
-    gpu_check = bench("gpu_check")
-    for name in ("CUPY_CACHE_DIR", "NUMBA_CACHE_DIR"):
-        monkeypatch.setenv(name, "")
-    monkeypatch.setattr(gpu_check.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(gpu_check, "can_write", lambda folder: False)
-    gpu_check.keep_compiled()
-    folders = [Path(os.environ[name]) for name in ("CUPY_CACHE_DIR", "NUMBA_CACHE_DIR")]
-    assert all(folder.is_dir() and folder.parent == tmp_path for folder in folders)
-
-
-@pytest.mark.usefixtures("emulated")
-def test_floors(bench: Any) -> None:
-    """The floor of likelihoods of 144 points on an H100 at 1.755 GHz and 3 TB/s, as it was worked out by hand."""
-    card = bench("gpu.card")
-    work = card.Work(144 * 145 / 2 * 3000, 21, 26, 1000 * 144**3 / 6)
-    assert card.floor({"attributes": H100, "capability": 90}, work)["floor_estimate_ms"] == pytest.approx(
-        0.061, rel=0.04
-    )
-    assert card.floor({"attributes": {}, "capability": 90}, work)["floor_estimate_ms"] is None
-
-
 def noting(seen: list[Any], function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function, whose positional arguments are kept."""
 
@@ -339,30 +315,3 @@ def test_arrays_without_a_pool(bench: Any, emulated: Any) -> None:
     held = emulated.cupy.zeros(1000)
     assert emulated.cupy.get_default_memory_pool().used_bytes() == 0
     del held
-
-
-def test_selection(tmp_path: Path) -> None:
-    """Only cases on the card run, slow ones last; every outcome is on disk, with reasons."""
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu: on a card\n    slow: long\n")
-    (tmp_path / "test_some.py").write_text(
-        "import pytest\n"
-        "backends = pytest.mark.parametrize('backend', ['cpu', 'gpu', 'gpu-emulated'])\n"
-        "@pytest.mark.slow\n@backends\ndef test_slow(backend): assert backend == 'gpu'\n"
-        "@backends\ndef test_fails(backend): assert backend == 'cpu'\n"
-        "@backends\ndef test_skips(backend): pytest.skip('no card')\n"
-        "@pytest.mark.gpu\ndef test_marked(): pass\n"
-        "def test_other(): assert False\n"
-    )
-    outcomes = tmp_path / "outcomes"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "GPU_CHECK_OUTCOMES": str(outcomes)}
-    environment.pop("PYTEST_XDIST_WORKER", None)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "bench.gpu.selection", "-p", "no:cacheprovider"]
-    run = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, env=environment)
-    assert run.returncode == 1, run.stdout + run.stderr
-    lines = [json.loads(line) for line in outcomes.read_text().splitlines()]
-    assert lines[0] == {"collected": 4}
-    assert [(entry["test"].split("::")[1], entry["outcome"]) for entry in lines[1:]] == [
-        *(("test_fails[gpu]", "failed"), ("test_skips[gpu]", "skipped")),
-        *(("test_marked", "passed"), ("test_slow[gpu]", "passed")),
-    ]
-    assert "no card" in lines[2]["why"]

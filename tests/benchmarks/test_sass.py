@@ -103,24 +103,6 @@ def test_inner_loops_are_passed_once_and_checks_of_ranges_are_not(bench: Any, di
     assert bench("gpu.sass").hot_loop(kernel, "root") is inner
 
 
-def test_a_loop_that_is_left_from_its_header(bench: Any) -> None:
-    """``while``: the way on starts at the header, and the body is passed once all the same."""
-    flow = bench("gpu.control_flow")
-    body = """
-    .L_x_0:
-        DADD R0, R0, R2
-    .L_x_1:
-        @P0 BRA `(.L_x_2)
-        DFMA R6, R6, R6, R8
-        BRA `(.L_x_1)
-    .L_x_2:
-        @P1 BRA `(.L_x_0)
-        EXIT
-    """
-    _, outer = kernel_of(flow, body).loops
-    assert names(outer.pass_through) == ["DADD", "BRA", "DFMA", "BRA", "BRA"]
-
-
 @pytest.mark.parametrize(
     ("opcode", "kind"),
     [
@@ -150,22 +132,6 @@ def test_floors_have_their_counts(bench: Any) -> None:
     assert bench("gpu.sass").counts("K5")[0] == stored["floors"]["K5"]["fp64"]
     with pytest.raises(ValueError, match=r"'K1', 3, expected one of K1 D=1, K1 D=2"):
         bench("gpu.sass").counts("K1", 3)
-
-
-def test_moves_of_more_than_five_per_cent_are_told(bench: Any) -> None:
-    stored = bench("gpu.sass").stored()["floors"]
-    current = json.loads(json.dumps(stored))
-    moved = bench("gpu.sass").moved
-    current["K2 D=1"]["slots"] *= 1.04
-    assert list(moved(current, stored)) == []
-    current["K2 D=1"]["slots"] *= 1.02
-    current["K5"]["fp64"] = 0.0
-    del current["K1 D=2"]
-    assert [line.split(" a pass")[0].split(" 0.0")[0] for line in moved(current, stored)] == [
-        "K1 D=2: only in the file",
-        f"K2 D=1: slots {current['K2 D=1']['slots']:.1f}",
-        "K5: fp64",
-    ]
 
 
 def test_a_check_fails_where_counts_moved(

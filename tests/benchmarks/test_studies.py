@@ -99,11 +99,6 @@ def test_accuracy(run: Callable[..., str], what: str) -> None:
     assert len(run("accuracy", what, 12).splitlines()) == {"grid": 2 + 9, "trend": 2 + 18}[what]
 
 
-def test_predictions(run: Callable[..., str], tmp_path: Path) -> None:
-    options = ["--splits", "1", "--budget", "30", "--components", "1", "--last", "--data-dir", tmp_path]
-    assert run("predictions", *options, "airline").startswith("airline 0: RMSE ")
-
-
 # ---- the paper's tables ----
 
 
@@ -209,7 +204,8 @@ def test_peers(bench: Any) -> None:
 def test_quick(bench: Any, mode: str, tmp_path: Path) -> None:
     """Every table that has a run on the airline series, at settings that mean nothing."""
     runs, harness, summaries = (bench(f"studies.paper.{name}") for name in ("runs", "harness", "summaries"))
-    counts = {"series": 1 + (mode == "default"), "ablation": 4, "nodes": 1, "forecasts": 2 if mode == "default" else 1}
+    more = mode == "default"
+    counts = {"series": 1 + more, "last": 1, "ablation": 4, "nodes": 1, "forecasts": 1 + more}
     for name, count in counts.items():
         methods = ("ours", "season before") if name == "forecasts" else ()
         options = runs.Options(mode, None, range(1), methods=methods, cap=20.0, budget=30, quick=True)

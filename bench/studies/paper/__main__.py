@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import BUILD
+from maskerade_fast.model.trend import TRENDS
 
 from . import figures, page, summaries
 from .harness import path_of, read_rows, run_all
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         one.add_argument("--first", type=int, default=0, metavar="K", help="number of the first of them")
         one.add_argument("--cap", type=float, metavar="SECONDS", help="time budget of a row; twice that ends it")
         one.add_argument("--budget", type=int, metavar="LIKELIHOODS")
+        one.add_argument("--trend", choices=TRENDS, help="of the default mode (default: the package's)")
+        one.add_argument("--components", type=int, metavar="Q", help="at most (default: the table's)")
         one.add_argument("--methods", nargs="+", default=(), metavar="METHOD", help="of forecasts (default: all)")
         one.add_argument("--resume", action="store_true", help="skip rows that the file has, but for limited ones")
         one.add_argument("--out", type=Path, default=BUILD / "paper", metavar="FOLDER", help="of the rows")
@@ -59,6 +62,8 @@ def one_table(options: argparse.Namespace) -> int:
         methods=tuple(options.methods),
         cap=options.cap,
         budget=options.budget,
+        trend=options.trend,
+        components=options.components,
     )
     rows = read_rows(path)
     if not options.show:

@@ -59,10 +59,17 @@ class Options:
     methods: tuple[str, ...] = ()
     cap: float | None = None
     budget: int | None = None
+    trend: str | None = None
+    components: int | None = None
     quick: bool = False
 
     def chosen(self, sets: Any) -> list[str]:
         return ["airline"] if self.quick else [name for name in sets if not self.sets or name in self.sets]
+
+    def settings(self, usual: dict[str, Any]) -> dict[str, Any]:
+        """Return the usual settings of a table, with the trend and the components of the command line."""
+        own = {"trend": self.trend, "components": self.components}
+        return usual | {name: value for name, value in own.items() if value is not None}
 
     def has(self, method: str) -> bool:
         return not self.methods or method in self.methods
@@ -108,9 +115,10 @@ def held_out(
     def runs(o: Options) -> Iterator[Run]:
         for name in o.chosen(sets):
             for number in o.numbers:
-                yield ours(o, name, number, split, settings(o))
+                chosen = o.settings(settings(o))
+                yield ours(o, name, number, split, chosen)
                 if beside and o.mode == "default":
-                    yield kernel(o, name, number, split, settings(o)["components"], likelihood_only=False)
+                    yield kernel(o, name, number, split, chosen["components"], likelihood_only=False)
 
     return runs
 
@@ -275,6 +283,12 @@ TABLES = {
         by_mode(10, 10),
         SOLAR_SETS,
         held_out(SOLAR_SETS, lambda table, _: withheld_runs(table), series_of_one_input, beside=True),
+    ),
+    "last": Table(
+        "Airline, CO2 and UCI sets, the last tenth held out",
+        by_mode(3, 3),
+        SERIES_SETS + UCI_SETS,
+        held_out(SERIES_SETS + UCI_SETS, lambda table, _: last_tenth(table), series_of_one_input),
     ),
     "bank": Table(
         "Three times five folds, as BaNK",
