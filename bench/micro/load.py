@@ -3,6 +3,7 @@
     python -m bench.micro.load fits [2000]     resident memory over small fits, and its slope
     python -m bench.micro.load largest [8e9]   one likelihood of the most points in `max_bytes`, and one point more
     python -m bench.micro.load run [1e9]       a whole run of as many points, its address space bound
+    python -m bench.micro.load likelihoods     MiB of a first likelihood, ours and the peers', a process for each
 
 Prints lines of JSON; docs/limits.md has what they said.
 """
@@ -13,6 +14,7 @@ import gc
 import json
 import re
 import resource
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import maskerade_fast as mf
+from bench.micro import peers, problems
 
 
 def resident() -> int:
@@ -133,7 +136,48 @@ def whole_run(max_bytes: int) -> dict[str, Any]:
     }
 
 
+def ours(g: mf.GMMBatch, X: Any, y: Any) -> peers.Call:
+    return lambda: mf.log_likelihood(g, X, y, problems.NOISE).value
+
+
+PEERS: dict[str, Any] = {
+    **{"ours": ours, "NumPy, SciPy": peers.scipy_loop},
+    **{"GPyTorch": peers.gpytorch_likelihood, "JAX": peers.jax_likelihood},
+}
+
+
+def likelihood(who: str, number: int) -> float:
+    """MiB by which a first likelihood raises the peak of this process, after one at a small size."""
+    size = problems.LIKELIHOODS[number]
+    PEERS[who](*problems.regression(16, *size[1:]))()
+    call = PEERS[who](*problems.regression(*size))
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before = most_resident()
+    call()
+    return (most_resident() - before) / 2**20
+
+
+def likelihoods() -> dict[str, Any]:
+    figures = {}
+    for number, size in enumerate(problems.LIKELIHOODS):
+        for who in PEERS:
+            command = [sys.executable, "-m", "bench.micro.load", "likelihood", who, str(number)]
+            run = subprocess.run(command, capture_output=True, text=True, check=False)
+            figures[f"{size} {who}"] = round(float(run.stdout)) if run.returncode == 0 else "not installed"
+    return figures
+
+
+def main() -> None:
+    what, *rest = sys.argv[1:]
+    functions: dict[str, tuple[Any, float]] = {"fits": (fits, 2000), "largest": (largest, 8e9), "run": (whole_run, 1e9)}
+    if what == "likelihood":
+        print(likelihood(rest[0], int(rest[1])))
+    elif what == "likelihoods":
+        print(json.dumps(likelihoods()))
+    else:
+        function, usual = functions[what]
+        print(json.dumps(function(int(float(rest[0]) if rest else usual))))
+
+
 if __name__ == "__main__":
-    what = {"fits": (fits, 2000), "largest": (largest, 8e9), "run": (whole_run, 1e9)}
-    function, usual = what[sys.argv[1]]
-    print(json.dumps(function(int(float(sys.argv[2])) if len(sys.argv) > 2 else int(usual))))
+    main()

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -197,46 +194,3 @@ def jax_energy(a: tuple[Any, Any], b: tuple[Any, Any]) -> Call:
 
     arrays = [jnp.asarray(x) for x in (*a, *b)]
     return lambda: np.asarray(distance(*arrays))
-
-
-# ---- memory ----
-
-
-def ours(g: GMMBatch, X: Any, y: Any) -> Call:
-    from maskerade_fast import log_likelihood
-
-    return lambda: log_likelihood(g, X, y, problems.NOISE).value
-
-
-MEMORY = {"ours": ours, "NumPy, SciPy": scipy_loop, "GPyTorch": gpytorch_likelihood, "JAX": jax_likelihood}
-
-
-def grown(who: str, size: tuple[int, int, int, int]) -> float:
-    """MiB by which a likelihood's first call at `size` raises the peak of this process, after one at a small size."""
-    MEMORY[who](*problems.regression(16, size[1], size[2], size[3]))()
-    call = MEMORY[who](*problems.regression(*size))
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    before = peak()
-    call()
-    return (peak() - before) / 1024
-
-
-def peak() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
-
-
-def main() -> None:
-    """Print the memory that likelihoods need, each in a process of its own (Linux): ``python -m bench.micro.peers``."""
-    if sys.argv[1:]:
-        print(grown(sys.argv[1], problems.LIKELIHOODS[int(sys.argv[2])]))
-        return
-    for k, size in enumerate(problems.LIKELIHOODS):
-        for who in MEMORY:
-            command = [sys.executable, "-m", "bench.micro.peers", who, str(k)]
-            run = subprocess.run(command, capture_output=True, text=True, check=False)
-            print(size, who, f"{float(run.stdout):.0f} MiB" if run.returncode == 0 else "not installed", flush=True)
-
-
-if __name__ == "__main__":
-    main()
