@@ -1,8 +1,8 @@
-"""One command for a machine with a card: ceilings, times, variants, profiles, tests; written down as they come.
+"""One command for a machine with a card: ceilings, times, tests; written down as they come.
 
     python bench/gpu_check.py --seconds 360 --out FOLDER             the most telling first
     python bench/gpu_check.py --seconds 260 --rest FOLDER            what the first has not done, failed or been cut at
-    python bench/gpu_check.py --only rows,variants                   some parts
+    python bench/gpu_check.py --only rows,tests                     some parts
     python bench/gpu_check.py --dry-run          on the emulator, no card needed: shows that the script runs
 
 Needs what the package needs, cupy and pytest. Writes <card>.json and <card>.md into --out after every figure: a
@@ -21,16 +21,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-BENCH = Path(__file__).resolve().parent
-sys.path[:0] = [str(BENCH), str(BENCH.parent)]
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
 TIMETABLE = {
     "compile": 45.0,
     "ceilings": 10.0,
     "smoke": 15.0,
     "rows": 120.0,
-    "variants": 90.0,
-    "profile": 60.0,
     "end_to_end": 70.0,
     "tests": 90.0,
     "sanitizer": 100.0,
@@ -68,7 +66,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as cache:
         if options.dry_run:
             os.environ["CUPY_CACHE_DIR"] = cache  # the stand-in's, which begins empty
-            from gpu import dry
+            from bench.gpu import dry
 
             dry.install()
         return run(options, start)
@@ -77,7 +75,7 @@ def main() -> int:
 def keep_compiled() -> None:
     """Have folders for compiled code, where the usual ones cannot be written: CuPy would not even be imported."""
     home = Path(os.path.expanduser("~"))
-    tree = BENCH.parent / "maskerade_fast"
+    tree = ROOT / "maskerade_fast"
     usual = {"CUPY_CACHE_DIR": [home / ".cupy" / "kernel_cache"], "NUMBA_CACHE_DIR": [tree, home / ".cache" / "numba"]}
     for name, folders in usual.items():
         if not os.environ.get(name) and not any(map(can_write, folders)):
@@ -96,9 +94,9 @@ def can_write(folder: Path) -> bool:
 
 
 def run(options: argparse.Namespace, start: float) -> int:
-    from gpu import card, children
-    from gpu.report import KIND, Report, resumable, say
-    from surroundings import commit
+    from bench.gpu import card, children
+    from bench.gpu.report import KIND, Report, resumable, say
+    from bench.surroundings import commit
 
     described = card.describe()
     if options.dry_run:
@@ -147,7 +145,7 @@ def left(parts: list[str], report: Any) -> list[str]:
 
 def compiled_before(report: Any) -> bool:
     """Whether an earlier run has compiled all kernels, and this machine still has them."""
-    from gpu import card
+    from bench.gpu import card
 
     kernels = report.content["compile"].get("kernels", {})
     return 0 < kernels.get("in_cache_after", 0) <= card.cached()
@@ -155,8 +153,8 @@ def compiled_before(report: Any) -> bool:
 
 def run_parts(parts: list[str], timetable: Timetable, report: Any) -> None:
     """Parts in the timetable's order; those after `compile` find their kernels compiled."""
-    from gpu import card, checks
-    from gpu.report import say
+    from bench.gpu import card, checks
+    from bench.gpu.report import say
 
     if not report.dry and {"end_to_end", "tests"} & set(parts):
         checks.begin_warm_up()
@@ -173,21 +171,19 @@ def run_parts(parts: list[str], timetable: Timetable, report: Any) -> None:
 
 
 def run_part(part: str, limit: float | None, report: Any) -> None:
-    from gpu import checks, children
+    from bench.gpu import checks, children
 
     if hasattr(checks, f"run_{part}"):
         getattr(checks, f"run_{part}")(report, limit)
     else:
-        finished = report.finished(part)
-        if part == "compile":  # all of it, whatever another machine may have
-            finished = {"variants"} if report.all_finished("variants") else set()
-        children.run_items(part, limit, report, finished)
+        # compile all again, whatever another machine may have
+        children.run_items(part, limit, report, set() if part == "compile" else report.finished(part))
 
 
 def cut(report: Any, why: str) -> None:
     """End a run that has used its time: a call that hangs on the card cannot be ended otherwise."""
-    from gpu import children
-    from gpu.report import say
+    from bench.gpu import children
+    from bench.gpu.report import say
 
     try:
         report.finish(f"no: {why}", last=True)
@@ -200,21 +196,22 @@ def cut(report: Any, why: str) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Checks and times of the CUDA backend on this machine's card.")
     parser.add_argument("--seconds", type=float, default=600.0, help="time for everything (default: 600)")
-    parser.add_argument("--out", type=Path, help="folder of the results (default: bench/results, or that of --rest)")
+    parser.add_argument("--out", type=Path, help="folder of the results (default: build/bench/gpu, or that of --rest)")
     parser.add_argument("--rest", type=Path, help="results of an earlier run, or their folder: go on with what is left")
     parser.add_argument("--only", default=",".join(TIMETABLE), help=f"parts to run (default: {','.join(TIMETABLE)})")
     parser.add_argument("--commit", help="what is measured, where the tree is no repository")
     parser.add_argument("--dry-run", action="store_true", help="on the emulator at tiny sizes; no figures, no limits")
     options = parser.parse_args()
-    if unknown := set(asked := options.only.split(",")) - set(TIMETABLE):
+    parts = options.only.split(",")
+    if unknown := set(parts) - set(TIMETABLE):
         parser.error(f"--only: {', '.join(sorted(unknown))}, expected some of {', '.join(TIMETABLE)}")
     if options.seconds < 30:
         parser.error(f"--seconds: {options.seconds:g}, expected 30 or more")
-    options.only = [part for part in TIMETABLE if part in asked]
+    options.only = [part for part in TIMETABLE if part in parts]
     if options.out is None and options.rest is not None:
         options.out = options.rest if options.rest.is_dir() else options.rest.parent
     elif options.out is None:
-        options.out = BENCH.parent / "build" / "gpu_check" if options.dry_run else BENCH / "results"
+        options.out = ROOT / "build" / "bench" / ("dry-run" if options.dry_run else "gpu")
     return options
 
 

@@ -17,13 +17,17 @@ def surroundings() -> dict[str, Any]:
     import numba
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    packages = ("numpy", "scipy", "numba", "llvmlite", "maskerade_fast")
-    others = [p for p in ("torch", "gpytorch", "scikit-learn", "jax") if installed(p) != "source tree"]
+    packages = ("numpy", "scipy", "numba", "llvmlite", "torch", "gpytorch", "scikit-learn", "jax")
+    versions = {package: number for package in packages if (number := installed(package))}
     return {
         "device": f"{processor()}, {cores} cores",
         "threads": numba.get_num_threads(),
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # of others, before anything is timed
-        "versions": {"python": platform.python_version(), **{p: installed(p) for p in (*packages, *others)}},
+        "versions": {
+            "python": platform.python_version(),
+            **versions,
+            "maskerade_fast": installed("maskerade_fast") or "source tree",
+        },
         "commit": commit(),
     }
 
@@ -38,11 +42,11 @@ def processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def installed(package: str) -> str:
+def installed(package: str) -> str | None:
     try:
         return version(package)
-    except ModuleNotFoundError:  # run from the source tree
-        return "source tree"
+    except ModuleNotFoundError:
+        return None
 
 
 def commit() -> str:

@@ -1,7 +1,7 @@
 """The card and what it could do: attributes, versions, and floors by arithmetic.
 
 A floor is the largest of three times: of the float64 pipe, of issuing instructions, of moving bytes once. The counts
-are of the compiled inner loops on sm_90 (`counts.py`), so floors are estimates; fields that hold one say so in their
+are of the compiled inner loops on sm_90 (`sass.py`), so floors are estimates; fields that hold one say so in their
 name.
 """
 
@@ -11,11 +11,13 @@ import hashlib
 import os
 import platform
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cupy
+
+from bench import ROOT
+from bench.surroundings import installed
 
 FP64_LANES = {75: 2, 80: 32, 86: 2, 89: 2, 90: 64, 100: 64, 120: 2}  # a clock and multiprocessor
 TENSOR = {80, 90, 100}  # where the float64 tensor instruction has twice the rate of multiply-adds
@@ -94,26 +96,19 @@ def cached() -> int:
 
 def sources() -> str:
     """What tells the measured code from other code, where no commit does: a digest of the package and its kernels."""
-    root, found = Path(__file__).parents[2], hashlib.sha256()
-    files = [*(root / "maskerade_fast").rglob("*.py"), *(root / "kernels").glob("*.cu*")]
-    for path in sorted(files, key=lambda path: path.relative_to(root).as_posix()):
-        found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
-    return found.hexdigest()[:12]
+    files = [*(ROOT / "maskerade_fast").rglob("*.py"), *(ROOT / "kernels").glob("*.cu*")]
+    hashed = hashlib.sha256()
+    for path in sorted(files, key=lambda path: path.relative_to(ROOT).as_posix()):
+        hashed.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return hashed.hexdigest()[:12]
 
 
 def versions() -> dict[str, str | None]:
     return {"python": platform.python_version(), **{name: installed(name) for name in PACKAGES}}
 
 
-def installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def floor(card: dict[str, Any], work: Work) -> dict[str, Any]:
-    """floor_estimate_ms and what limits it, at the card's highest clock; None where a rate is not known."""
+    """floor_estimate_ms and what limits it, at the card's highest clock; None where the card does not tell a rate."""
     attributes, capability = card["attributes"], card["capability"]
     lanes = FP64_LANES.get(capability)
     cycles = 1e3 * attributes.get("ClockRate", 0) * attributes.get("MultiProcessorCount", 0)

@@ -14,8 +14,7 @@ import numpy as np
 from maskerade_fast.backends.gpu import _loader
 
 from . import card as cards
-from .clock import Clock
-from .items import Item
+from .clock import Clock, Item
 
 
 def items(clock: Clock, card: dict[str, Any]) -> list[Item]:

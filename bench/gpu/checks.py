@@ -1,5 +1,7 @@
-"""Parts that are commands: every door once, the tests, compute-sanitizer, whole runs, a profiler. Each command has a
-process and a time limit of its own, so that what hangs costs its own time alone."""
+"""Parts that are commands: each function of the backend once, the tests, compute-sanitizer, whole runs.
+
+Each command has a process and a time limit of its own: one that hangs costs its own time alone.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from .children import ROOT, description, last_line, timed_run
+from bench import ROOT
+
+from .children import description, last_line, timed_run
 from .compiling import processes
 from .report import Report
 from .selection import NOT_ON_CARDS
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-DRIVER = Path(__file__).with_name("driver.py")
 RUNS = [  # of irregular points: their number, what computes, seconds at least
     (500, "gpu", 8),
     (500, "cpu", 8),
@@ -31,20 +34,10 @@ RUNS = [  # of irregular points: their number, what computes, seconds at least
     (1500, "cpu", 12),
 ]
 BUDGET = 600  # of a whole run: likelihoods, one with its gradient as 3
-PROFILED = [  # rows, and the kernels whose counters are read in each
-    ("K2+K3 N=144, B=1000", "likelihood_shared_f64"),
-    ("K4 N=144, B=1000", "likelihood_shared_f64"),
-    ("K2+K3 N=512, B=256", "covariance_f64|panel_update_f64|panel_solve_f64"),
-    ("K1 1000x1000, D=1", "pairwise_f64"),
-    ("K1 1000x1000, D=5", "pairwise_f64"),
-    ("K5 h=300, n*=150", "pair_moments_f64"),
-]
 WARM_UP = "import maskerade_fast; maskerade_fast.warm_up()"
 WARM_UP_LIMIT = 300.0
-ONE_LIMIT = 30.0  # seconds of one whole run, or of one row under the profiler
-MOST_LAUNCHES = 4  # profiled in one row
-REFUSED = ("ERR_NVGPUCTRPERM", "Failed to initialize the profiler", "Device not supported")
-"""What ncu and compute-sanitizer say on machines that do not let them at the card, whatever the program."""
+ONE_LIMIT = 30.0  # seconds of one whole run
+REFUSED = "Device not supported"  # by compute-sanitizer, whatever the program
 
 
 class Limit:
@@ -65,7 +58,7 @@ class Limit:
 
 
 def run_smoke(report: Report, limit: float | None) -> None:
-    """Every door once: what is broken altogether is known in seconds."""
+    """Call every function of the backend once: what fails altogether shows in seconds."""
     report.list_items("smoke", ["driver"])
     seconds, code, output = timed_run(driver(report.dry), limit)
     report.put("smoke", driver=description(code, seconds, limit) | {"last_line": last_line(output)})
@@ -74,7 +67,7 @@ def run_smoke(report: Report, limit: float | None) -> None:
 
 
 def driver(dry: bool, *options: str) -> list[str]:
-    return [sys.executable, str(DRIVER), *options, *(["--dry-run"] if dry else [])]
+    return [sys.executable, "-m", "bench.gpu.driver", *options, *(["--dry-run"] if dry else [])]
 
 
 def run_tests(report: Report, limit: float | None) -> None:
@@ -88,7 +81,7 @@ def run_tests(report: Report, limit: float | None) -> None:
         outcomes.touch()
         command = test_command(report.dry)
         environment = {**os.environ, "GPU_CHECK_OUTCOMES": str(outcomes)}
-        paths = [ROOT, ROOT / "bench", ROOT / "tests" / "emulator", *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = [ROOT, ROOT / "tests" / "emulator", *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
         seconds, code, output = timed_run(command, limit, environment)
         result = summary(outcomes) | description(code, seconds, limit) | {"command": " ".join(command[1:])}
@@ -103,7 +96,7 @@ def test_command(dry: bool) -> list[str]:
     """pytest-benchmark, where it is installed, warns of several processes, and a warning is an error here. A file that
     cannot be imported, for want of a package say, is an error of its own and no reason to leave out all others."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:benchmark", "--continue-on-collection-errors"]
-    command += [*(["-p", "stand_in_card"] if dry else []), "-p", "gpu.selection", "--card"]
+    command += [*(["-p", "stand_in_card"] if dry else []), "-p", "bench.gpu.selection", "--card"]
     if dry:
         command += ["tests/kernels/test_gpu_gram.py"]
     else:
@@ -145,7 +138,8 @@ def run_sanitizer(report: Report, limit: float | None) -> None:
         seconds, code, output = timed_run(sanitizer_command(tool, name), rest)
         summed = [line.strip("= ") for line in output.splitlines() if "SUMMARY" in line]
         entry = description(code, seconds, rest) | {"last_line": last_line(output), "summary": summed[-1:]}
-        if code and (why := refused(output)):
+        if code and REFUSED in output:
+            why = next(line.strip("= ") for line in output.splitlines() if REFUSED in line)
             report.put("sanitizer", **{name: {"left_out": why}})
             break
         report.put("sanitizer", **{name: entry})
@@ -154,7 +148,7 @@ def run_sanitizer(report: Report, limit: float | None) -> None:
 
 
 def sanitizer_command(tool: str, name: str) -> list[str]:
-    """Errors of kernels alone: a call of CUDA's that fails raises in Python, and CuPy may have asked on purpose."""
+    """Errors of kernels alone: a call of CUDA's that fails raises in Python, and CuPy may have called it on purpose."""
     quiet = ["--report-api-errors", "no"] if name == "memcheck" else []
     return [tool, "--tool", name, "--error-exitcode", "9", *quiet, *driver(False, "--no-pool")]
 
@@ -213,47 +207,5 @@ def end_warm_up(limit: Limit) -> None:
 
 
 def end_to_end_command(points: int, what: str, dry: bool) -> list[str]:
-    command = [sys.executable, str(Path(__file__).with_name("end_to_end.py")), "--points", str(points)]
+    command = [sys.executable, "-m", "bench.gpu.end_to_end", "--points", str(points)]
     return [*command, "--with", what, "--budget", str(12 if dry else BUDGET), *(["--dry-run"] if dry else [])]
-
-
-def run_profile(report: Report, limit: float | None) -> None:
-    """Nsight Compute's details of six rows' main kernels, as text beside the results."""
-    tool = None if report.dry else shutil.which("ncu")
-    profiled = [("K1 20x20, D=1", "pairwise_f64")] if report.dry else PROFILED
-    report.list_items("profile", [name for name, _ in profiled])
-    if tool is None and not report.dry:
-        report.put("profile", ncu={"left_out": "no ncu on this machine"})
-        return
-    text = report.json.with_name(f"{report.json.stem}-ncu.txt")
-    time_left = Limit(limit)
-    for name, kernels in profiled:
-        if name in report.finished("profile"):
-            continue
-        if short := time_left.short_of(8):
-            report.put("profile", **{name: {"left_out": short}})
-            continue
-        program = [sys.executable, str(Path(__file__).with_name("profiled.py")), name]
-        rest = time_left.left(ONE_LIMIT)
-        command = [*program, "--dry-run"] if tool is None else [*ncu_command(tool, kernels), *program]
-        seconds, code, output = timed_run(command, rest)
-        if code and (why := refused(output)):
-            report.put("profile", **{name: {"left_out": why}})
-            break
-        report.put("profile", **{name: description(code, seconds, rest) | {"kernels": kernels}})
-        if code not in (0, None):
-            report.failure(f"profile of {name}", output[-1500:])
-        elif tool is not None:
-            with text.open("a", encoding="utf-8") as file:
-                file.write(f"##### {name}\n{output}\n")
-
-
-def refused(output: str) -> str | None:
-    """The line by which a tool says that the machine does not allow it."""
-    return next((line.strip("= ") for line in output.splitlines() if any(text in line for text in REFUSED)), None)
-
-
-def ncu_command(tool: str, kernels: str) -> list[str]:
-    """By itself ncu locks the clocks at the base clock: what it measures, and what runs beside it, is then slower."""
-    command = [tool, "--clock-control", "none", "--profile-from-start", "off", "--set", "full", "--page", "details"]
-    return [*command, "--kernel-name", f"regex:^({kernels})$", "--launch-count", str(MOST_LAUNCHES)]

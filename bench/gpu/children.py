@@ -15,13 +15,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
+
+from bench import ROOT
 
 from .report import LOST, MARK, Report, say
 
-ROOT = Path(__file__).parents[2]
-PART = Path(__file__).with_name("part.py")
+PART = ("-m", "bench.gpu.part")
 STARTS = 6  # processes that a part may use up
 GUARD = 'read ended || kill -s KILL -- "-$1"'
 """Ends a session when this process has gone without a word, however that came: it would go on holding the card."""
@@ -147,7 +147,7 @@ def run_items(part: str, limit: float | None, report: Report, finished: set[str]
 
 
 def part_command(part: str, dry: bool, limit: float | None, skip: set[str]) -> list[str]:
-    command = [sys.executable, str(PART), part, "--skip", json.dumps(sorted(skip))]
+    command = [sys.executable, *PART, part, "--skip", json.dumps(sorted(skip))]
     command += ["--seconds", f"{limit:.1f}"] if limit is not None else []
     return [*command, *(["--dry-run"] if dry else [])]
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -17,7 +17,6 @@ import numpy as np
 from maskerade_fast.backends.gpu import _loader
 
 REPEATS = 20
-MOST_ROUNDS = 15  # of two calls by turns
 LONGEST = 3.0  # seconds that the repeats of one call may take; fewer than REPEATS then, and the row says how many
 HOST_AHEAD = 0.05  # seconds of host work beyond which the stream is not held up to measure without it
 LONG_CALL = 0.3  # seconds of a call beyond which what the host adds is lost in it
@@ -28,7 +27,18 @@ Call = Callable[[], Any]
 
 
 class OutOfTime(Exception):
-    """The time for the whole run is used up."""
+    """The time of the part is used up."""
+
+
+class Item(NamedTuple):
+    """A named piece of a part."""
+
+    name: str
+    seconds: float
+    """The item is left out, and the report says so, where less time is left."""
+    fill: Callable[[dict[str, Any]], Iterator[None]]
+    """Fills the item's entry of the report and pauses after each figure worth writing down; where the time was too
+    short for a figure, `missing` says which."""
 
 
 class Clock:
@@ -55,7 +65,7 @@ class Clock:
         return steps / max(1e-3 * float(cupy.cuda.get_elapsed_time(begin, end)), 1e-6)
 
     def left(self) -> float:
-        """Seconds until the deadline; a dry run has none, for what it takes hangs on the machine's load."""
+        """Seconds until the deadline; a dry run has none, for its length depends on the load of the machine."""
         return self.start + self.seconds - time.monotonic()
 
     def require(self, seconds: float) -> None:
@@ -90,29 +100,6 @@ class Clock:
             "host_ms": 1e3 * host,
             "waits": waits,
             "repeats": repeats,
-        }
-
-    def compare(self, default: Call, variant: Call, longest: float = LONGEST) -> dict[str, Any]:
-        """Two calls by turns, so that clocks and temperature are the same for both; `variant` / `default`.
-
-        Both have been called. Times are the stream's with the host ahead where that can be, else from an idle stream.
-        """
-        self._hold(AWAKE)
-        pairs = [self._once(call) for call in (default, variant)]
-        host, total = (max(column) for column in zip(*pairs, strict=True))
-        hold = 1.5 * host + WAIT if host < HOST_AHEAD and total < LONG_CALL else 0.0
-        rounds = 1 if self.dry else int(max(3, min(MOST_ROUNDS, longest / (2 * (total + hold)))))
-        self.require(1.5 * total)
-        times = [(self._timed(default, hold), self._timed(variant, hold)) for _ in range(rounds)]
-        ratios = sorted(second / max(first, 1e-9) for first, second in times)
-        return {
-            "default_ms": statistics.median(first for first, _ in times),
-            "variant_ms": statistics.median(second for _, second in times),
-            "ratio_median": statistics.median(ratios),
-            "ratio_p10": ratios[len(ratios) // 10],
-            "ratio_p90": ratios[-1 - len(ratios) // 10],
-            "host_ahead": hold > 0.0,
-            "rounds": rounds,
         }
 
     def kernels(self, call: Call, repeats: int = 5) -> dict[str, dict[str, Any]]:

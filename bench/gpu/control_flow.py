@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 _LABEL = re.compile(r"\s*([.$\w]+):\s*$")
 _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
-_LINE = re.compile(r'\s*//## File "([^"]*)", line (\d+)( inlined at)?')
 _TARGET = re.compile(r"(\.L_\w+)")
 _ENDS = ("BRA", "BRX", "JMP", "JMX", "EXIT", "RET", "KILL")
 
@@ -39,8 +38,6 @@ class Instruction(NamedTuple):
     operands: str
     predicate: str = ""
     """``@!P0`` where the instruction runs under a condition; it is issued either way."""
-    places: tuple[str, ...] = ()
-    """"file:line", innermost first, where the binary has line numbers."""
 
     @property
     def name(self) -> str:
@@ -68,9 +65,9 @@ def kind_of(instruction: Instruction) -> str:
 
 def count(instructions: Iterable[Instruction]) -> Counter[str]:
     """By class; ``slots`` are all of them: every instruction takes one issue slot of its warp."""
-    found = Counter(kind_of(instruction) for instruction in instructions)
-    found["slots"] = sum(found.values())
-    return found
+    kinds = Counter(kind_of(instruction) for instruction in instructions)
+    kinds["slots"] = sum(kinds.values())
+    return kinds
 
 
 def marks(instructions: Iterable[Instruction], marker: str) -> int:
@@ -165,11 +162,11 @@ class Loop:
     def _after(self, block: int, inside: dict[int, Loop]) -> list[int]:
         """Where a pass goes on: from an inner loop wherever it is left to, all of it standing at its header."""
         if block not in inside:
-            found = self.kernel.successors[block]
+            following = self.kernel.successors[block]
         else:
             loop = inside[block]
-            found = [to for b in loop.blocks for to in self.kernel.successors[b] if to not in loop.blocks]
-        return sorted({inside[to].header if to in inside else to for to in found if to in self.blocks})
+            following = [to for b in loop.blocks for to in self.kernel.successors[b] if to not in loop.blocks]
+        return sorted({inside[to].header if to in inside else to for to in following if to in self.blocks})
 
     def _order(self, inside: dict[int, Loop]) -> list[int]:
         """Blocks and inner loops so that each comes after all that leads to it."""
@@ -188,9 +185,9 @@ def _loops(kernel: Kernel) -> list[Loop]:
     while changed:
         changed = False
         for block in order[::-1]:
-            found = {block} | set.intersection(*(over[b] for b in before[block])) if before[block] else {block}
-            changed |= found != over[block] and block != 0
-            over[block] = found if block else {0}
+            dominators = {block} | set.intersection(*(over[b] for b in before[block])) if before[block] else {block}
+            changed |= dominators != over[block] and block != 0
+            over[block] = dominators if block else {0}
     bodies: dict[int, set[int]] = {}
     for block in order:
         for header in set(kernel.successors[block]) & over[block]:
@@ -228,24 +225,18 @@ def _postorder(start: int, after: Callable[[int], Sequence[int]]) -> list[int]:
 
 def kernels(text: str) -> dict[str, Kernel]:
     """The entries of a disassembly by name."""
-    found = {}
+    entries = {}
     for section in re.split(r"^\s*\.section\s+\.text\.", text, flags=re.M)[1:]:
         labels: dict[str, int] = {}
         instructions: list[Instruction] = []
-        places: tuple[str, ...] = ()
-        more = False  # whether the last mark of a line goes on with the place it was inlined at
         for line in section.splitlines():
             if instruction := _INSTRUCTION.match(line):
                 _, predicate, opcode, operands = instruction.groups()
                 predicate = "" if predicate in (None, "@PT", "@UPT") else predicate
-                instructions.append(Instruction(opcode, operands, predicate, places))
-            elif mark := _LINE.match(line):
-                place = f"{mark[1].rpartition('/')[2]}:{mark[2]}"
-                places = (*places, place) if more else (place,)
-                more = mark[3] is not None
+                instructions.append(Instruction(opcode, operands, predicate))
             elif label := _LABEL.match(line):
                 labels[label[1]] = len(instructions)
         name = re.match(r"[\w$]+", section)
         if name and instructions:
-            found[name[0]] = Kernel(instructions, labels)
-    return found
+            entries[name[0]] = Kernel(instructions, labels)
+    return entries

@@ -1,6 +1,6 @@
-"""Every door and kernel of the GPU backend, on small problems: the smoke test, and what compute-sanitizer watches.
+"""Every function and kernel of the GPU backend, on small problems: the smoke test, and what compute-sanitizer watches.
 
-python bench/gpu/driver.py [--no-pool] [--dry-run]
+python -m bench.gpu.driver [--no-pool] [--dry-run]
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
-
 
 def main() -> None:
     if "--dry-run" in sys.argv:
-        from gpu import dry
+        from bench.gpu import dry
 
         dry.install()
     import cupy
@@ -29,15 +27,15 @@ def main() -> None:
     from maskerade_fast.backends import gpu
     from maskerade_fast.backends.gpu import _loader
 
-    doors, entered = noting(gpu)
+    functions, entered = noting(gpu)
     loaded = noting_kernels(_loader)
     for name, walk in WALKS.items():
         print(name, flush=True)
-        walk(doors, finite)
+        walk(functions, finite)
     cupy.cuda.Device().synchronize()
     assert not (left_out := set(gpu.__all__) - entered), f"left out: {sorted(left_out)}"
     assert not (without := all_kernels(_loader.source_folder()) - loaded), f"kernels left out: {sorted(without)}"
-    print("every door ran")
+    print("every function ran")
 
 
 def without_pool() -> None:
@@ -52,16 +50,16 @@ def without_pool() -> None:
 
 
 def noting(backend: ModuleType) -> tuple[SimpleNamespace, set[str]]:
-    """The doors of `backend`, and the set that gets the names of those that have been called."""
+    """Return the functions of `backend`, and the set that gets the names of those that were called."""
     entered: set[str] = set()
 
     def noted(name: str) -> Any:
-        door = getattr(backend, name)
+        function = getattr(backend, name)
 
-        @functools.wraps(door)
+        @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             entered.add(name)
-            return door(*args, **kwargs)
+            return function(*args, **kwargs)
 
         return call
 
@@ -71,11 +69,11 @@ def noting(backend: ModuleType) -> tuple[SimpleNamespace, set[str]]:
 def noting_kernels(loader: Any) -> set[tuple[str, str]]:
     """The set that gets source and entry of every kernel that the backend asks `loader` for."""
     loaded: set[tuple[str, str]] = set()
-    given = loader._kernel
+    load = loader._kernel
 
     def noted(device: int, source: str, entry: str, defines: Any) -> Any:
         loaded.add((source, entry))
-        return given(device, source, entry, defines)
+        return load(device, source, entry, defines)
 
     loader._kernel = noted
     return loaded
@@ -102,7 +100,7 @@ def distances(gpu: Any, finite: Finite) -> None:
     """Distances and their gradients, the hyper-kernel and its products."""
     import cupy
 
-    from gpu import problems
+    from bench.gpu import problems
 
     pairs = problems.pairs(40, 20, 5, 1)
     a, b = (gpu.prepare_atoms(*pairs.flat(side)) for side in (0, 1))
@@ -116,24 +114,24 @@ def distances(gpu: Any, finite: Finite) -> None:
 
 def likelihoods(gpu: Any, finite: Finite) -> None:
     """One for each way of the likelihood, with its gradient."""
-    from gpu import problems
+    from bench.gpu import problems
     from maskerade_fast.backends.gpu._loader import device_limits
     from maskerade_fast.backends.gpu.likelihood import regimes_of
 
     regimes = regimes_of(device_limits().shared_bytes, True)
     for n_points in (33, regimes.small + 1, regimes.panels + 1):
         problem = problems.regression(n_points, 2, 2)
-        values, _, _, gradients = gpu.log_likelihood(*problem.door_arguments(), grad=True, **WAY)
+        values, _, _, gradients = gpu.log_likelihood(*problem.backend_arguments(), grad=True, **WAY)
         finite(values, *gradients)
 
 
 def processes(gpu: Any, finite: Finite) -> None:
-    """Gram matrices, factors, predictions at given mixtures."""
+    """Gram matrices, factors, predictions of mixtures."""
     import cupy
 
-    from gpu import problems
+    from bench.gpu import problems
 
-    *batch, X, y, noise = problems.regression(33, 2, 2).door_arguments()
+    *batch, X, y, noise = problems.regression(33, 2, 2).backend_arguments()
     K = gpu.gram(*batch, X, None, noise, per_axis=False)
     finite(K, gpu.gram(*batch, X, X[:7], noise, per_axis=False), gpu.cholesky(K, 0.0)[0])
     mean, variance, _, _ = gpu.predict_gp(*batch, X, y, noise, X[:7], full=True, **WAY)
@@ -144,9 +142,9 @@ def grids(gpu: Any, finite: Finite) -> None:
     """Toeplitz matrices, without and with a trend; no phase, for there is one axis."""
     import cupy
 
-    from gpu import problems
+    from bench.gpu import problems
 
-    *batch, _, y, noise = problems.regression(33, 2, 2).door_arguments()
+    *batch, _, y, noise = problems.regression(33, 2, 2).backend_arguments()
     grid = cupy.linspace(0.0, 1.0, 33)[:, None]
     rest = {"jitter": 0.0, "max_bytes": None}
     line = cupy.concatenate([cupy.ones_like(grid), grid], axis=1)
@@ -164,7 +162,7 @@ def predictions(gpu: Any, finite: Finite) -> None:
     """All of predictive mixtures, and joint densities in shared memory and beyond."""
     import cupy
 
-    from gpu import problems
+    from bench.gpu import problems
     from maskerade_fast.backends.gpu._loader import device_limits
 
     mixture = problems.mixture(12, 5)
@@ -184,7 +182,7 @@ def predictions(gpu: Any, finite: Finite) -> None:
 
 
 WALKS = {each.__name__: each for each in (distances, likelihoods, processes, grids, predictions)}
-"""All doors, in each form that launches other kernels. Each walk calls its second argument with the results."""
+"""All functions, in each form that launches other kernels. Each walk calls its second argument with the results."""
 
 
 if __name__ == "__main__":

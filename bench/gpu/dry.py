@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-ROOT = Path(__file__).parents[2]
+from bench import ROOT
+
 SHARED_BYTES = 64 * 1024
 """A T4's, so little that problems of 120 and 336 points already go the ways of large ones."""
 NO_RATES = {"ClockRate": 1, "MemoryClockRate": 1, "GlobalMemoryBusWidth": 8}  # of no card: floors are walked through

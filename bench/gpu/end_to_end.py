@@ -1,6 +1,6 @@
 """From data to a fitted model by one way: seconds, evidence, likelihoods a second, a JSON line each as they come.
 
-python bench/gpu/end_to_end.py --points 500 --with cpu|gpu|gpytorch --budget 600 [--dry-run]
+python -m bench.gpu.end_to_end --points 500 --with cpu|gpu|gpytorch --budget 600 [--dry-run]
 
 All get the same data, at irregular points. `marginalise` runs on either device with the same budget. GPyTorch, on the
 card, maximises the likelihood of one spectral mixture by Adam: as many values with their gradients as the budget pays
@@ -12,15 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 COMPONENTS = 4  # of GPyTorch's mixture
 WITH_GRADIENT = 3  # likelihoods that a value with its gradient counts as
@@ -34,7 +30,7 @@ def main() -> None:
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args()
     if options.dry_run:
-        from gpu import dry
+        from bench.gpu import dry
 
         dry.install()
     x, y = series(options.points)

@@ -43,7 +43,7 @@ class Regression(NamedTuple):
     x: Any
     y: Any
 
-    def door_arguments(self) -> tuple[Any, ...]:
+    def backend_arguments(self) -> tuple[Any, ...]:
         """offsets, weights, means, scales, X, y, noise, as `maskerade_fast.log_likelihood` passes them on."""
         count, q = self.w.shape
         flat = (self.w.ravel(), self.m.reshape(-1, 1), self.s.reshape(-1, 1))

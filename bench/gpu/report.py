@@ -14,36 +14,20 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from .tables import section
+
 KIND = "maskerade_fast gpu_check"
 FIGURES = re.compile(r"(_ms|_seconds|_per_second|_mhz)$|^(ratio|share)_")
 """Names of what a clock has had a part in."""
 
-COLUMNS = [
-    ("case", "case"),
-    ("device ms", "ours.device_ms"),
-    ("kernels ms", "ours.kernels_ms"),
-    ("call ms", "ours.call_ms"),
-    ("host ms", "ours.host_ms"),
-    ("plain CuPy ms", "plain_cupy.call_ms"),
-    ("fused + cuSOLVER ms", "fused.call_ms"),
-    ("GPyTorch ms", "gpytorch.call_ms"),
-    ("plain / ours", "ratio_plain_cupy"),
-    ("fused / ours", "ratio_fused"),
-    ("GPyTorch / ours", "ratio_gpytorch"),
-    ("floor (estimate) ms", "floor_estimate_ms"),
-    ("floor / device", "share_of_floor"),
-    ("error", "error"),
-]
-
-
-PARTS = ("compile", "ceilings", "smoke", "rows", "variants", "profile", "end_to_end", "tests", "sanitizer")
+PARTS = ("compile", "ceilings", "smoke", "rows", "end_to_end", "tests", "sanitizer")
 """Sections of the report, in the order in which they are measured."""
 MARK = "@@"  # begins a line of a child's output that is a result
 LOST = 3  # exit status of a child whose CUDA context is of no more use
 
 
 class Report:
-    """What is known so far, on disk at any time: by section, entries by name.
+    """The results so far, on disk at any time: by section, entries by name.
 
     An entry that was measured in full has ``done``; `resume` keeps those of an earlier run.
     """
@@ -70,30 +54,18 @@ class Report:
 
     def resume(self, earlier: dict[str, Any]) -> None:
         """Keep what an earlier run measured in full; what failed then, was cut or left out has yet to be done, and
-        what was known of it stays with that run."""
+        its figures stay with that run."""
         unfinished: dict[str, Any] = {}
         with self._lock:
             for part in PARTS:
-                found = earlier.get(part) or {}
-                entries = {entry["case"]: entry for entry in found} if isinstance(found, list) else found
+                stored = earlier.get(part) or {}
+                entries = {entry["case"]: entry for entry in stored} if isinstance(stored, list) else stored
                 self.content[part] = {name: e for name, e in entries.items() if isinstance(e, dict) and e.get("done")}
                 rest = {name: e for name, e in entries.items() if name not in self.content[part]}
                 unfinished |= {part: rest} if rest else {}
             self.content["items"] = earlier.get("items", {})
-            runs = (
-                "started",
-                "commit",
-                "sources",
-                "versions",
-                "limit_s",
-                "parts",
-                "run_seconds",
-                "state_before",
-                "state_after",
-                "spent",
-                "failures",
-            )
-            own = {key: earlier[key] for key in runs if key in earlier} | {"unfinished": unfinished}
+            runs = "started commit sources versions limit_s parts run_seconds state_before state_after spent failures"
+            own = {key: earlier[key] for key in runs.split() if key in earlier} | {"unfinished": unfinished}
             self.content["earlier_runs"] = [*earlier.get("earlier_runs", []), own]
             self.write()
 
@@ -110,8 +82,8 @@ class Report:
     def list_items(self, part: str, names: list[str]) -> None:
         """Note what a part means to measure, beside what is finished."""
         with self._lock:
-            known = self.content["items"].get(part, [])
-            self.content["items"][part] = [*known, *(name for name in names if name not in known)]
+            listed = self.content["items"].get(part, [])
+            self.content["items"][part] = [*listed, *(name for name in names if name not in listed)]
             self.write()
 
     def put(self, section: str, /, **entries: Any) -> None:
@@ -149,7 +121,8 @@ class Report:
                 content = scrubbed(content)
             self.json.parent.mkdir(parents=True, exist_ok=True)
             replace(self.json, json.dumps(content, indent=1, allow_nan=False) + "\n")
-            replace(self.markdown, table(content))
+            with contextlib.suppress(TypeError, ValueError, LookupError):  # the figures are in the JSON all the same
+                replace(self.markdown, page(content, self.json))
 
 
 def say(text: str) -> None:
@@ -203,8 +176,8 @@ def plain(value: Any) -> Any:
 
 def resumable(path: Path, card: str) -> dict[str, Any]:
     """The results of an earlier run on such a `card`: `path`, or the only ones among whatever this folder has."""
-    found = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    contents = [json.loads(file.read_text(encoding="utf-8")) for file in found]
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    contents = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     runs = [content for content in contents if isinstance(content, dict) and content.get("kind") == KIND]
     own: list[dict[str, Any]] = [content for content in runs if content["card"]["name"] == card]
     if len(own) != 1:
@@ -223,40 +196,17 @@ def scrubbed(value: Any, figure: bool = False) -> Any:
     return None if figure and isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
-def table(content: dict[str, Any]) -> str:
-    """The rows in markdown, then what else is known in a line each."""
-    card = content["card"]
-    lines = [f"# {card['name']}", ""]
+def page(content: dict[str, Any], path: Path) -> str:
+    """Return the results in markdown."""
+    lines = []
     if content["dry_run"]:
         lines += ["**Dry run on the emulator: no card, no figures. It shows that the script runs, nothing else.**", ""]
-    lines += [
-        f"Commit {content['commit']}, driver {card.get('driver')}, "
-        + ", ".join(f"{k} {v}" for k, v in content["versions"].items() if v)
-        + f". Finished: {content['finished']}.",
-        "",
-        "Medians of warm calls by CUDA events. Device: the stream's time with the host ahead; kernels: the sum of our "
-        "kernels' times; call: from an idle stream; host: until the call returns. Ratios are of calls. The floor is "
-        "arithmetic, not a measurement.",
-        "",
-        "| " + " | ".join(title for title, _ in COLUMNS) + " |",
-        "|" + "---|" * len(COLUMNS),
-    ]
-    for row in content["rows"]:
-        lines.append("| " + " | ".join(cell(row, key) for _, key in COLUMNS) + " |")
-    for section in (part for part in PARTS if part != "rows"):
-        if content[section]:
-            lines += ["", f"## {section.capitalize().replace('_', ' ')}", ""]
-            lines += [f"* {name}: {json.dumps(value)}" for name, value in content[section].items()]
+    lines += [section(content, path), "", f"Finished: {content['finished']}."]
     if content["failures"]:
-        lines += ["", "## Failures", ""]
-        lines += [f"* {f['where']}: {f['error'].splitlines()[0] if f['error'] else ''}" for f in content["failures"]]
+        lines += [
+            "",
+            "## Failures",
+            "",
+            *(f"* {f['where']}: {f['error'].partition(chr(10))[0]}" for f in content["failures"]),
+        ]
     return "\n".join(lines) + "\n"
-
-
-def cell(row: dict[str, Any], key: str) -> str:
-    value: Any = row
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    return "–" if value is None else str(value)

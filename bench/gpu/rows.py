@@ -21,11 +21,10 @@ from maskerade_fast.backends.gpu.likelihood import log_likelihood
 from maskerade_fast.backends.gpu.prediction import pair_moments
 from maskerade_fast.backends.gpu.toeplitz import toeplitz_log_likelihood
 
-from . import baselines, gpytorch_peer, problems, reference
+from . import peers, problems, reference
 from .card import Work, floor
-from .clock import Clock, OutOfTime
-from .counts import counts
-from .items import Item
+from .clock import Clock, Item, OutOfTime
+from .sass import counts
 
 PEERS = 1.5  # seconds that the repeats of another's call may take
 MOST_HASHED = 2**20  # numbers of one array
@@ -78,7 +77,7 @@ def all_cases(dry: bool) -> list[Case]:
         likelihood_case(n_large, batches[n_large], 10),
         gradient_case(*((416, 1) if dry else (1000, 64)), 10),
         Case(f"K2 N={n_small}, B={batches[n_small]}", "K2", small, gram_row, 2),
-        Case(f"K1 gradient {many}x{many}, D=1", "K1", {"B": many, "n": 5, "D": 1}, distance_gradient_row, 2),
+        Case(f"K1 gradient {many}x{many}, D=1", "K1", {"B": many, "n": 5, "D": 1}, distance_gradient_row, 4),
         Case(f"K1 mixed {many}x{many}, D=1", "K1", {"B": many, "n": 5, "D": 1}, mixed_row, 2),
         distance_case(huge, 1, 5),
         distance_case(huge, 5, 8),
@@ -106,8 +105,9 @@ def items(clock: Clock, card: dict[str, Any]) -> list[Item]:
     ]
 
 
-def call_once(row: Row) -> None:
-    """Our call, and the others' whose kernels CuPy compiles; what these raise is said where they are measured."""
+def call_once(case: Case) -> None:
+    """Make our call and those of peers whose kernels CuPy compiles; their errors appear where they are measured."""
+    row = case.make(**case.sizes)
     row.ours()
     for name, call in row.others.items():
         if name != "gpytorch":
@@ -188,10 +188,10 @@ def arrays_of(result: Any) -> list[Any]:
 
 def digest(result: Any) -> str:
     """What tells the bits of a result from others: on another card they are to be the same. Of large ones a part."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for array in arrays_of(result):
-        found.update(cupy.asnumpy(array.ravel()[:MOST_HASHED]).tobytes())
-    return found.hexdigest()[:16]
+        hashed.update(cupy.asnumpy(array.ravel()[:MOST_HASHED]).tobytes())
+    return hashed.hexdigest()[:16]
 
 
 # ---- what the rows are made of ----
@@ -204,10 +204,10 @@ def pairs_work(n_pairs: float, n_axes: int, size: float) -> Work:
 def distance_row(B: int, n: int, D: int) -> Row:
     problem = problems.pairs(B, B, n, D)
     atoms = [prepare_atoms(*problem.flat(side)) for side in (0, 1)]
-    own = tuple(baselines.self_terms(w, p) for w, p in zip(problem.weights, problem.points, strict=True))
+    own = tuple(peers.self_terms(w, p) for w, p in zip(problem.weights, problem.points, strict=True))
     others = {
-        "plain_cupy": lambda: baselines.plain_distance(problem, own),
-        "fused": lambda: baselines.fused_distance(problem, own),
+        "plain_cupy": lambda: peers.plain_distance(problem, own),
+        "fused": lambda: peers.fused_distance(problem, own),
     }
     error = functools.partial(reference.distance_error, problem)
     return Row(lambda: pairwise_distance(*atoms), others, error, 1e-12, pairs_work((B * n) ** 2, D, B * B))
@@ -235,18 +235,11 @@ def product_row(B: int, n: int, D: int) -> Row:
     settings: dict[str, Any] = {"outputscale": 1.0, "lengthscale": 1.0}
 
     def error(got: Any) -> float:
-        some = slice(0, 4)
-        points, weights = ([cupy.asnumpy(a) for a in side] for side in (problem.points, problem.weights))
-        own = [reference.diagonal_terms(p, w) for p, w in zip(points, weights, strict=True)]
-        expected, largest = np.zeros(4), np.zeros(4)
-        host = cupy.asnumpy(vectors)[:, 0]
-        for start in range(0, B, 10_000):
-            part = slice(start, start + 10_000)
-            terms = reference.cross(points[0][some], weights[0][some], points[1][part], weights[1][part])
-            distance = np.maximum(terms - 0.5 * own[0][some, None] - 0.5 * own[1][part], 0.0)
-            products = np.exp(-distance) * host[part]
-            expected, largest = expected + products.sum(1), largest + np.abs(products).sum(1)
-        return reference.relative(cupy.asnumpy(got[some])[:, 0], expected, float(largest.max()))
+        """By distances, which rows of their own check."""
+        some = problems.Pairs(*(tuple(x[:4] for x in side) for side in problem))
+        distances = cupy.asnumpy(pairwise_distance(prepare_atoms(*some.flat(0)), b))
+        terms = np.exp(-distances) * cupy.asnumpy(vectors)[:, 0]
+        return reference.relative(got[:4, 0], terms.sum(1), np.abs(terms).sum(1))
 
     work = pairs_work((B * n) ** 2, D, 0)
     return Row(lambda: hyperkernel_matvec(a, b, vectors, **settings), {}, error, 1e-12, work)
@@ -258,11 +251,11 @@ def gram_work(N: int, B: int, Q: int) -> float:
 
 def gram_row(N: int, B: int, Q: int) -> Row:
     problem = problems.regression(N, B, Q)
-    offsets, weights, means, scales, X, _, noise = problem.door_arguments()
+    offsets, weights, means, scales, X, _, noise = problem.backend_arguments()
     call = functools.partial(gram, offsets, weights, means, scales, X, None, noise, per_axis=False)
     others = {
-        "plain_cupy": lambda: baselines.plain_gram(problem, 0, B),
-        "fused": lambda: baselines.fused_gram(problem, 0, B),
+        "plain_cupy": lambda: peers.plain_gram(problem, 0, B),
+        "fused": lambda: peers.fused_gram(problem, 0, B),
     }
     work = Work(gram_work(N, B, Q), *counts("K2"), bytes=8 * B * N * N)
     return Row(call, others, functools.partial(reference.gram_error, problem), 1e-12, work)
@@ -275,13 +268,13 @@ def likelihood_terms(problem: problems.Regression, count: int) -> Callable[[], l
 
 def likelihood_row(N: int, B: int, Q: int) -> Row:
     problem = problems.regression(N, B, Q)
-    call = functools.partial(log_likelihood, *problem.door_arguments(), grad=False, **LIKELIHOOD)
+    call = functools.partial(log_likelihood, *problem.backend_arguments(), grad=False, **LIKELIHOOD)
     others: dict[str, Callable[[], Any]] = {
-        "plain_cupy": lambda: baselines.plain_likelihood(problem),
-        "fused": lambda: baselines.fused_likelihood(problem),
+        "plain_cupy": lambda: peers.plain_likelihood(problem),
+        "fused": lambda: peers.fused_likelihood(problem),
     }
-    if N <= 600 and gpytorch_peer.available():
-        others["gpytorch"] = gpytorch_peer.likelihood(problem, grad=False)
+    if N <= 600 and peers.has_gpytorch():
+        others["gpytorch"] = peers.gpytorch_likelihood(problem, grad=False)
 
     terms = likelihood_terms(problem, 1 if N > 1000 else 3)
 
@@ -293,27 +286,27 @@ def likelihood_row(N: int, B: int, Q: int) -> Row:
 
 
 def toeplitz_row(N: int, B: int, Q: int) -> Row:
-    """On a regular grid, against others that make and factor the whole matrix; no floor is known."""
+    """On a regular grid, against others that make and factor the whole matrix; it has no floor."""
     problem = problems.regression(N, B, Q, regular=True)
     options: dict[str, Any] = {"jitter": 0.0, "grad": False, "max_bytes": None}
-    call = functools.partial(toeplitz_log_likelihood, *problem.door_arguments(), **options)
+    call = functools.partial(toeplitz_log_likelihood, *problem.backend_arguments(), **options)
     terms = likelihood_terms(problem, 1)
 
     def error(got: Any) -> float:
         return reference.likelihood_error(got[0] if isinstance(got, tuple) else got, terms())
 
-    return Row(call, {"plain_cupy": lambda: baselines.plain_likelihood(problem)}, error, 1e-12, None)
+    return Row(call, {"plain_cupy": lambda: peers.plain_likelihood(problem)}, error, 1e-12, None)
 
 
 def gradient_row(N: int, B: int, Q: int) -> Row:
     problem = problems.regression(N, B, Q)
-    call = functools.partial(log_likelihood, *problem.door_arguments(), grad=True, **LIKELIHOOD)
+    call = functools.partial(log_likelihood, *problem.backend_arguments(), grad=True, **LIKELIHOOD)
     others: dict[str, Callable[[], Any]] = {
-        "plain_cupy": lambda: baselines.plain_gradient(problem),
-        "fused": lambda: baselines.fused_gradient(problem),
+        "plain_cupy": lambda: peers.plain_gradient(problem),
+        "fused": lambda: peers.fused_gradient(problem),
     }
-    if gpytorch_peer.available():
-        others["gpytorch"] = gpytorch_peer.likelihood(problem, grad=True)
+    if peers.has_gpytorch():
+        others["gpytorch"] = peers.gpytorch_likelihood(problem, grad=True)
     terms = likelihood_terms(problem, 3)
 
     def error(got: Any) -> float:
@@ -332,9 +325,15 @@ def gradient_row(N: int, B: int, Q: int) -> Row:
 def moments_row(h: int, M: int) -> Row:
     problem = problems.mixture(h, M)
     others = {
-        "plain_cupy": lambda: baselines.plain_moments(problem),
-        "fused": lambda: baselines.fused_moments(problem),
+        "plain_cupy": lambda: peers.plain_moments(problem),
+        "fused": lambda: peers.fused_moments(problem),
     }
-    error = functools.partial(reference.moments_error, problem)
+    expected = functools.cache(functools.partial(reference.moments_of, problem))
     work = Work(0.5 * h * (h + 1) * M, *counts("K5"))
-    return Row(lambda: pair_moments(*problem), others, error, 1e-12, work)
+    return Row(
+        lambda: pair_moments(*problem),
+        others,
+        lambda got: reference.moments_error(problem, got, expected()),
+        1e-12,
+        work,
+    )

@@ -1,12 +1,9 @@
 """Instruction counts of the compiled kernels, read from SASS; no card is needed.
 
-    python bench/gpu/sass.py                              # writes instruction_counts.json, which floors are made of
-    python bench/gpu/sass.py --check                      # fails where a count has moved by more than 5 %
-    python bench/gpu/sass.py --table [--only gram] [--arch 80 90]     # of every instance: slots, spills, occupancy
-    python bench/gpu/sass.py --table --only gram --against HEAD~1     # before and after
-    python bench/gpu/sass.py --phases 144                 # of likelihood_shared: filling, factor, solve, update
+    python -m bench.gpu.sass --check      # fails where a count differs from instruction_counts.json by more than 5 %
+    python -m bench.gpu.sass --save       # rewrites the file, which the floors of rows.py are made of
 
-Needs nvcc or NVRTC to compile (tests/emulator/cubins.py), and nvdisasm and cuobjdump, of the extra `dev` or a toolkit.
+Needs nvcc or NVRTC to compile (tests/emulator/cubins.py), and nvdisasm, of the extra `dev` or a toolkit.
 
 What is counted is the fast path of one loop, which control_flow.py explains: the loop with the most arithmetic, if
 every loop makes `TRIPS` passes. For a floor it must have roots or exponentials, whose number is how many passes of the
@@ -20,7 +17,6 @@ import argparse
 import functools
 import hashlib
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -30,13 +26,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench import ROOT
+from bench.gpu.control_flow import FP32, Kernel, Loop, count, kernels, marks
 
-from gpu import counts
-from gpu.control_flow import FP32, Kernel, Loop, count, kernels, marks
-
-ROOT = Path(__file__).resolve().parents[2]
+FILE = Path(__file__).with_name("instruction_counts.json")
 ARCH = 90  # of the floors: the card that the design is for
 TOLERANCE = 0.05
 TRIPS = 4  # passes of a loop for one of that around it, where the loop that does the work is chosen
@@ -66,72 +59,48 @@ FLOORS = {
 }
 
 
-class Compiled(NamedTuple):
-    """One entry of an instance."""
-
-    usage: Any
-    """Registers and memory (`cubins.Usage`)."""
-    threads: int
-    """Most threads of a block, by its launch bounds."""
-    code: Kernel
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Instruction counts of the compiled kernels.")
-    parser.add_argument("--check", action="store_true", help="compare the floors' counts with the file, write nothing")
-    parser.add_argument("--table", action="store_true", help="every instance: slots, registers, spills, occupancy")
-    parser.add_argument(
-        "--phases", type=int, metavar="N", help="of likelihood_shared_f64 with N points: slots by phase"
-    )
-    parser.add_argument("--only", default="", help="with --table: instances with this in 'source entry [variant]'")
-    parser.add_argument(
-        "--arch",
-        type=int,
-        nargs="+",
-        default=[ARCH],
-        choices=emulator()[0].ARCHITECTURES,
-        help="of tables, 90 for sm_90",
-    )
-    parser.add_argument("--against", metavar="REV", help="with tables: a commit, for figures before and after")
+    parser.add_argument("--check", action="store_true", help="compare the counts with the file's")
+    parser.add_argument("--save", action="store_true", help="write the file")
     parser.add_argument("--jobs", type=int, default=2, help="compilers that run at once")
     options = parser.parse_args()
-    if options.phases is not None and options.phases < 1:
-        parser.error(f"--phases: {options.phases} points, expected 1 or more")
-    if options.table or options.phases:
-        tables(options)
-        return 0
-    found = measure(options.jobs)
-    print(floors_table(found["floors"]))
+    current = measure(options.jobs)
+    print(floors_table(current["floors"]))
+    if options.save:
+        FILE.write_text(json.dumps(current, indent=1) + "\n", encoding="utf-8")
+        print(FILE.relative_to(ROOT))
     if not options.check:
-        counts.FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print(counts.FILE.relative_to(ROOT))
         return 0
-    moves = list(moved(found["floors"], counts.stored()["floors"]))
-    if moves and found["compiler"].split()[1] != counts.stored()["compiler"].split()[1]:
-        print(f"The file is of {counts.stored()['compiler']}, this is {found['compiler']}.")
-    print("\n".join([*moves, "run python bench/gpu/sass.py if that is meant"]) if moves else "as in the file")
+    moves = list(moved(current["floors"], stored()["floors"]))
+    if moves and current["compiler"].split()[1] != stored()["compiler"].split()[1]:
+        print(f"The file is of {stored()['compiler']}, this is {current['compiler']}.")
+    print("\n".join([*moves, "run python -m bench.gpu.sass --save if that is meant"]) if moves else "as in the file")
     return bool(moves)
 
 
-def tables(options: argparse.Namespace) -> None:
-    from gpu import phases, sass_table
-
-    with tempfile.TemporaryDirectory() as folder:
-        sides = [*([kernels_of(options.against, Path(folder))] if options.against else []), ROOT / "kernels"]
-        if options.table:
-            sass_table.show(sides, options.arch, options.only, options.jobs)
-        if options.phases:
-            phases.show(sides, options.phases, options.arch)
+# ---- the file ----
 
 
-def kernels_of(revision: str, folder: Path) -> Path:
-    """The CUDA sources of a commit, unpacked."""
-    command = ["git", "-C", str(ROOT), "archive", revision, "kernels"]
-    done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"--against {revision}: {done.stderr.decode().strip()}")
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=done.stdout, check=True)
-    return folder / "kernels"
+@functools.cache
+def stored() -> dict[str, Any]:
+    """Return the file: how it was made, and ``floors`` by name."""
+    content: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return content
+
+
+def counts(kernel: str, axes: int = 1) -> tuple[float, float]:
+    """Return float64 instructions and issue slots of one pass through the inner loop of "K1", "K2", "K4" or "K5".
+
+    A pass is one pair of components (K1), one pair of points and one component (K2, and K4's pass over the pairs once
+    C^-1 is there), or one pair of Gaussians (K5, which has no axes). Raises ValueError if the file has no such kernel
+    of so many `axes`.
+    """
+    floors = stored()["floors"]
+    name = kernel if kernel in floors else f"{kernel} D={axes}"
+    if name not in floors:
+        raise ValueError(f"kernel, axes: {kernel!r}, {axes}, expected one of {', '.join(floors)}; or add it to FLOORS")
+    return floors[name]["fp64"], floors[name]["slots"]
 
 
 # ---- compiling and disassembling ----
@@ -139,74 +108,41 @@ def kernels_of(revision: str, folder: Path) -> Path:
 
 @functools.cache
 def emulator() -> Any:
-    """The modules `cubins` and `kernel_report` of tests/emulator."""
-    for folder in (ROOT, ROOT / "tests", ROOT / "tests" / "kernels", ROOT / "tests" / "emulator"):
-        if str(folder) not in sys.path:
-            sys.path.append(str(folder))
+    """Return the modules `cubins` and `kernel_report` of tests/emulator."""
+    sys.path += map(str, (ROOT, ROOT / "tests", ROOT / "tests" / "kernels", ROOT / "tests" / "emulator"))
     import cubins
     import kernel_report
 
     return cubins, kernel_report
 
 
-def tool(name: str) -> str:
-    """Path of nvdisasm or cuobjdump: from its wheel, else of a toolkit."""
-    wheels = [path for entry in sys.path if entry for path in Path(entry).glob(f"nvidia/*/bin/{name}")]
-    found = str(wheels[0]) if wheels else shutil.which(name)
-    if found is None:
-        raise SystemExit(f"{name} is not on this machine: pip install nvidia-cuda-{name}, or '.[dev]' has it on Linux")
-    return found
+def disassembler() -> str:
+    """Return the path of nvdisasm: from its wheel, else of a toolkit."""
+    wheels = [path for entry in sys.path if entry for path in Path(entry).glob("nvidia/*/bin/nvdisasm")]
+    path = str(wheels[0]) if wheels else shutil.which("nvdisasm")
+    if path is None:
+        raise SystemExit("nvdisasm is not on this machine: pip install nvidia-cuda-nvdisasm, or '.[dev]' on Linux")
+    return path
 
 
-def has_tools() -> bool:
-    """Whether kernels can be compiled and disassembled here."""
-    try:
-        return bool(tool("nvdisasm") and tool("cuobjdump") and emulator()[0].compiler())
-    except SystemExit:
-        return False
-
-
-def compiled(source: Path, defines: dict[str, str], arch: int, lines: bool = False) -> dict[str, Compiled]:
-    """The entries of an instance of `source`, a file of kernels, by name; with the numbers of its `lines` if asked."""
+def compiled(source: Path, defines: dict[str, str]) -> dict[str, tuple[Any, Kernel]]:
+    """Return the entries of an instance of `source` by name: registers and memory (`cubins.Usage`), and the code."""
     cubins, kernel_report = emulator()
-    cubin, usages = cubins.compile_cubin(kernel_report.expanded(source), defines, arch, lines=lines)
+    cubin, usages = cubins.compile_cubin(kernel_report.expanded(source), defines, ARCH)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        text = run([tool("nvdisasm"), "-c", *(["-gi"] if lines else []), file.name])
-        info = run([tool("cuobjdump"), "-elf", file.name])
-    found, bounds = kernels(text), launch_bounds(info)
-    return {usage.entry: Compiled(usage, bounds[usage.entry], found[usage.entry]) for usage in usages}
-
-
-def entries_of(source: Path) -> list[str]:
-    """Names of a source's kernels."""
-    heads = r'extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)'
-    return re.findall(heads, source.read_text(encoding="utf-8"))
-
-
-def run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run([disassembler(), "-c", file.name], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise SystemExit(f"{Path(command[0]).name}: {done.stderr.strip()[:500]}")
-    return done.stdout
-
-
-def launch_bounds(info: str) -> dict[str, int]:
-    """Threads of a block by entry, from ``cuobjdump -elf``; 1024 where a kernel has no launch bounds."""
-    found = {}
-    for section in re.split(r"^\.nv\.info\.", info, flags=re.M)[1:]:
-        name, section = re.split(r"^\.", section, maxsplit=1, flags=re.M)[0].split("\n", 1)
-        bound = re.search(r"EIATTR_MAX_THREADS\s+Format:\s+\w+\s+Value:\s+(\w+) (\w+) (\w+)", section)
-        x, y, z = (int(number, 16) for number in bound.groups()) if bound else (1024, 1, 1)
-        found[name] = x * y * z
-    return found
+        raise SystemExit(f"nvdisasm: {done.stderr.strip()[:500]}")
+    entries = kernels(done.stdout)
+    return {usage.entry: (usage, entries[usage.entry]) for usage in usages}
 
 
 # ---- which loop, and what is in it ----
 
 
-def hot_loop(kernel: Kernel, marker: str = "") -> Loop | None:
+def hot_loop(kernel: Kernel, marker: str) -> Loop | None:
     """The loop that does the work, of those with a `marker` if there are any; None where no loop has arithmetic."""
 
     def worth(loop: Loop) -> tuple[bool, int]:
@@ -214,17 +150,17 @@ def hot_loop(kernel: Kernel, marker: str = "") -> Loop | None:
         kinds = count(body)
         arithmetic = kinds["fp64"] + kinds["fp64 predicated"] + TENSOR_WORK * kinds["dmma"]
         arithmetic += sum(i.name in FP32 for i in body)
-        return marker != "" and marks(loop.own(), marker) > 0, arithmetic * TRIPS**loop.depth
+        return marks(loop.own(), marker) > 0, arithmetic * TRIPS**loop.depth
 
     best = max(kernel.loops, key=worth, default=None)
     return best if best is not None and worth(best)[1] > 0 else None
 
 
-def floor_counts(floor: Floor, arch: int = ARCH) -> dict[str, Any]:
+def floor_counts(floor: Floor) -> dict[str, Any]:
     """What one pass takes, and what the kernel uses."""
     alone = {"MF_ONE_ENTRY": "1", f"MF_WITH_{floor.entry}": "1"}
-    entry = compiled(ROOT / "kernels" / f"{floor.source}.cu", {**floor.defines, **alone}, arch)[floor.entry]
-    loop = hot_loop(entry.code, floor.marker)
+    usage, code = compiled(ROOT / "kernels" / f"{floor.source}.cu", {**floor.defines, **alone})[floor.entry]
+    loop = hot_loop(code, floor.marker)
     path = loop.pass_through if loop else []
     passes = marks(path, floor.marker)
     if passes == 0:
@@ -241,9 +177,9 @@ def floor_counts(floor: Floor, arch: int = ARCH) -> dict[str, Any]:
         "fp64": fp64 / passes,
         "slots": slots / passes,
         "others": {kind: number / passes for kind, number in sorted(kinds.items())},
-        "registers": entry.usage.registers,
-        "spilled_bytes": entry.usage.spilled,
-        "shared_bytes": entry.usage.shared,
+        "registers": usage.registers,
+        "spilled_bytes": usage.spilled,
+        "shared_bytes": usage.shared,
     }
 
 
@@ -251,14 +187,14 @@ def measure(jobs: int = 1) -> dict[str, Any]:
     """Counts of all floors, with what they are of."""
     cubins, _ = emulator()
     with ThreadPoolExecutor(jobs) as pool:
-        found = list(pool.map(floor_counts, FLOORS.values()))
+        floors = list(pool.map(floor_counts, FLOORS.values()))
     return {
-        "made_by": "python bench/gpu/sass.py",
+        "made_by": "python -m bench.gpu.sass --save",
         "arch": ARCH,
         "compiler": cubins.compiler_version(),
         "sources": digest(),
         "commit": commit(),
-        "floors": dict(zip(FLOORS, found, strict=True)),
+        "floors": dict(zip(FLOORS, floors, strict=True)),
     }
 
 
@@ -279,14 +215,14 @@ def digest() -> str:
     return whole.hexdigest()[:16]
 
 
-def moved(found: dict[str, Any], expected: dict[str, Any]) -> Iterator[str]:
+def moved(current: dict[str, Any], expected: dict[str, Any]) -> Iterator[str]:
     """A line for each count that is not within `TOLERANCE` of the expected one."""
-    for name in sorted(found.keys() | expected.keys()):
-        if name not in found or name not in expected:
+    for name in sorted(current.keys() | expected.keys()):
+        if name not in current or name not in expected:
             yield f"{name}: only in {'the file' if name in expected else 'FLOORS'}"
             continue
         for key in ("fp64", "slots"):
-            now, then = found[name][key], expected[name][key]
+            now, then = current[name][key], expected[name][key]
             if not abs(now - then) <= TOLERANCE * then:
                 yield f"{name}: {key} {now:.1f} a pass, {then:.1f} in the file"
 

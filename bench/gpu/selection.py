@@ -1,4 +1,4 @@
-"""A pytest plugin (``-p gpu.selection``): only the tests on the real card, outcomes written as they come.
+"""A pytest plugin (``-p bench.gpu.selection``): only the tests on the real card, outcomes written as they come.
 
 A test is one on the card if a parameter of it is "gpu", it is marked ``gpu``, or ``--card`` brings it there from the
 emulator. The file that GPU_CHECK_OUTCOMES names gets a JSON line for each, so that a run that is cut off has said

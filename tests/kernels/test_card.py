@@ -24,10 +24,10 @@ ON_CARD = [
 
 def run(*arguments: str) -> tuple[int, int, str]:
     """How many tests passed and were skipped; the output, which must speak of no failure."""
-    paths = [ROOT, ROOT / "bench", ROOT / "tests" / "emulator", *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [ROOT, ROOT / "tests" / "emulator", *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     environment |= {"PYTHONPATH": os.pathsep.join(map(str, paths)), "GPU_CHECK_OUTCOMES": os.devnull}
-    options = ["-q", "-p", "stand_in_card", "-p", "gpu.selection", "--card"]
+    options = ["-q", "-p", "stand_in_card", "-p", "bench.gpu.selection", "--card"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *arguments],
         cwd=ROOT,

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def load(*arguments: str) -> dict[str, Any]:
-    """A row of bench/load.py, from a process of its own."""
-    command = [sys.executable, str(ROOT / "bench" / "load.py"), *arguments]
+    """A row of bench/micro/load.py, from a process of its own."""
+    command = [sys.executable, "-m", "bench.micro.load", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))

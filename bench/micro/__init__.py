@@ -1,0 +1,1 @@
+"""Times and memory of the package's pieces."""

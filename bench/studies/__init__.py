@@ -1,0 +1,1 @@
+"""Errors of the evidence, of predictions and of arithmetic."""
