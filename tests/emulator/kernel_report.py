@@ -185,7 +185,7 @@ Written by `python tests/emulator/kernel_report.py`; do not edit.
 * Shared: static shared memory in bytes, likewise.
 * Spills: the most bytes of stores and loads, and of the stack frame, and in how many variants there are any;
   `tests/kernel_exceptions.toml` has why.
-* Error: on the emulator, of the doors that launch the kernel, against `tests/oracle.py`; the largest, relative to the
+* Error: on the emulator, of the doors that launch the kernel, against `tests/oracle`; the largest, relative to the
   largest entry of a result. For draws it is that of a probability, found by interpolation.
 * Barriers: the places in the sources that the kernel can meet, and how many of them the last sweep took away one by
   one, with a report each.

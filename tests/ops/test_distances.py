@@ -128,8 +128,8 @@ def test_mixed_precision_meets_oracle(
     a, b = (GMMBatch(g.offsets, scale * g.weights, g.means, g.scales) for g in (a, b))
     mixtures = [oracle.mixtures_of(g) for g in (a, b)]
     metric, terms = Metric(**options), {k: v for k, v in options.items() if k != "mass_correction"}
-    atoms = [oracle._atoms(m, **{**METRIC_DEFAULTS, **terms}) for side in mixtures for m in side]
-    cross = max(sum(p[0] * q[0] * oracle._gap(p, q) for p in left for q in right) for left in atoms for right in atoms)
+    atoms = [oracle.atoms(m, **{**METRIC_DEFAULTS, **terms}) for side in mixtures for m in side]
+    cross = max(sum(p[0] * q[0] * oracle.gap(p, q) for p in left for q in right) for left in atoms for right in atoms)
     for pair, expected in (((a, b), oracle.energy_distance(*mixtures, **options)), ((a,), None)):
         mixed, double = (energy_distance(*pair, metric=metric, precision=name) for name in ("mixed", "double"))
         np.testing.assert_allclose(mixed, double if expected is None else expected, rtol=0.0, atol=3e-7 * cross)
