@@ -35,6 +35,13 @@ class Results(dict[str, Array]):
         return value
 
 
+def assert_same(results: Results, expected: Results) -> None:
+    """Equal in every bit, whatever the layouts of the arguments."""
+    assert results.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(results[name], value, err_msg=name)
+
+
 # Numbers of other types than the annotations have, which are taken all the same
 single: Any = np.float32
 real: Any = float
