@@ -11,6 +11,7 @@ import pytest
 from maskerade_fast.adaptive.control_variate import (
     Controlled,
     controlled_estimate,
+    effective_size,
     plain_estimate,
     standard_error,
     truncated,
@@ -175,3 +176,17 @@ def test_what_is_cut_enters_the_sd() -> None:
     assert 0.0 < by_draws_alone(outlier) - by_draws_alone(plain) < 0.3 < np.log(2.0)
     assert abs(outlier.log_evidence - plain.log_evidence) < 2.0 * outlier.log_evidence_sd
     assert outlier.log_evidence_sd > 0.4
+
+
+def test_c13_weights_of_far_log_likelihoods() -> None:
+    values = np.array([-5000.0, -5001.0, -120000.0])
+    groups = np.zeros(3, dtype=np.int64)
+    log_mean, sd = plain_estimate(values, groups)
+    assert log_mean == pytest.approx(-5000.78535060115, rel=1e-14)
+    assert plain_estimate(np.array([900.0, 899.0]), groups[:2])[0] == pytest.approx(899.620114506958, rel=1e-14)
+    weights = np.array([0.731058578630005, 0.268941421369995, 0.0])
+    assert effective_size(values) == pytest.approx(1.0 / float(weights @ weights), rel=1e-14)
+    for shift in (1e5, -1e5):
+        assert plain_estimate(values + shift, groups)[0] - shift == pytest.approx(log_mean, abs=1e-10)
+        assert plain_estimate(values + shift, groups)[1] == pytest.approx(sd, rel=1e-7)
+        assert effective_size(values + shift) == pytest.approx(effective_size(values), rel=1e-10)

@@ -123,3 +123,15 @@ def test_gradients_of_log_posteriors_meet_differences(trend: str) -> None:
     for b, gradient in enumerate(gradients):
         own = slopes[edges[b] : edges[b + 1], b]
         np.testing.assert_allclose(gradient, own, rtol=0, atol=1e-5 * np.abs(own).max())
+
+
+@pytest.mark.parametrize("dropped", [0.0, 0.3])
+def test_c11_frequencies_of_a_spectrum_are_cycles_per_unit_of_x(dropped: float) -> None:
+    """Start frequencies are over x̃, whose unit is the range of x; uneven spacing makes no difference."""
+    x = 0.05 * np.arange(200)
+    x = x[np.random.default_rng(0).uniform(size=200) >= dropped]
+    window = float(np.ptp(x))
+    target = target_of(np.sin(2 * np.pi * 2 * x), x=(x - x[0]) / window)
+    leading = next(start for start in spectral_starts(target) if start.size == 1)
+    mixture = target.latent_map.forward(target.latent_map.latent([1], leading.xi))
+    assert float(mixture.means[0, 0]) / window == pytest.approx(2.0, abs=0.05)

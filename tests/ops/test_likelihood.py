@@ -18,6 +18,8 @@ from maskerade_fast import _memory
 from maskerade_fast.backends import cpu
 from maskerade_fast.errors import CollapsedInputsWarning
 from maskerade_fast.model.gmm import GMMBatch
+from maskerade_fast.ops.gp import predict_gp
+from maskerade_fast.ops.gram import gram
 from maskerade_fast.ops.likelihood import log_likelihood
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "likelihood.json").read_text())
@@ -239,6 +241,8 @@ def test_many_mixtures(n_mixtures: int) -> None:
     assert values.shape == (n_mixtures,)
     assert (values == values[0]).all()
     assert values[0] == pytest.approx(TRIPLE_VALUE, rel=1e-13)
+    assert gram(g, np.arange(2.0)).shape == (n_mixtures, 2, 2)
+    assert predict_gp(g, [0.0, 1.0], [1.0, 0.0], 0.1, []).mean.shape == (n_mixtures, 0)
 
 
 @pytest.mark.usefixtures("backend")

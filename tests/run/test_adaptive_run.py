@@ -51,10 +51,12 @@ def test_budgets_are_spent_and_kept(budget: int) -> None:
 
 
 def test_same_seed_same_bits(post: mf.Posterior) -> None:
+    state = np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
     again = fit()
     assert again.log_evidence == post.log_evidence
     np.testing.assert_array_equal(again.pair_weights, post.pair_weights)
     assert fit(seed=4).log_evidence != post.log_evidence
+    np.testing.assert_array_equal(np.random.get_state(legacy=False)["state"]["key"], state)  # noqa: NPY002
 
 
 @pytest.mark.parametrize("acquisition", ["information", "uncertainty"])

@@ -1,4 +1,4 @@
-"""Cases C39 and C41 to C44, and their kinds: exact stamps, columns by name, rows to be forecast, outputs, headers."""
+"""Tables in commands (C39, C41 to C44): exact stamps, columns by name, rows to be forecast, outputs, headers."""
 
 from __future__ import annotations
 

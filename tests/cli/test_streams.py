@@ -1,4 +1,4 @@
-"""C48 and C49 as commands: every encoding, closed and full streams, interrupts, and names with signs of formulas."""
+"""Commands in a shell (C48, C49): every encoding, closed and full streams, interrupts, names with signs of formulas."""
 
 from __future__ import annotations
 
