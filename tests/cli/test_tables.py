@@ -215,7 +215,8 @@ def test_c41_files_of_earlier_layouts_are_matched_by_place(
     _, expected, _ = run(capsys, "predict", model, data)
     for version in (2, 1):
         save_arrays(tmp_path / "old.npz", old, kind="posterior", version=version)
-        assert mf.load(tmp_path / "old.npz").feature_names is None
+        post = mf.load(tmp_path / "old.npz")
+        assert (post.feature_names, post.trend) == (None, "linear" if version == 2 else "none")
         status, out, err = run(capsys, "predict", tmp_path / "old.npz", data)
         assert (status, out == expected or version == 1) == (0, True)
         assert "the model holds no names; its columns are the model's inputs in their order" in err

@@ -145,7 +145,7 @@ def test_order_of_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected", "words"),
+    ("names", "expected", "words"),
     [
         (("u", "v"), ("a", "b"), r"columns u, v, expected a, b .*\(missing a, b; unknown u, v\)"),
         (("a", "b", "c"), ("a", "b"), r"\(unknown c\)"),
@@ -154,9 +154,9 @@ def test_order_of_names() -> None:
         (("b", "a", "a"), ("a", "a", "b"), "some of one name"),
     ],
 )
-def test_names_that_do_not_fit(found: tuple[str, ...], expected: tuple[str, ...], words: str) -> None:
+def test_names_that_do_not_fit(names: tuple[str, ...], expected: tuple[str, ...], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        check_names(found, expected, "X")
+        check_names(names, expected, "X")
     check_names(("a", "a", "b"), ("a", "a", "b"), "X")
 
 

@@ -193,14 +193,6 @@ def test_moments_of_the_draws():
     assert_allclose(np.log(g.mass).mean(), 0.2, atol=2e-3)
 
 
-@pytest.mark.parametrize("concentration", [0.3, 1.0, 4.0])
-def test_dirichlet_moments_for_other_concentrations(concentration):
-    prior = Prior([1.0], [0.0], [1.0], [0.0, 0.0, 0.0, 1.0], concentration, 0.1, 1.0)
-    unit = prior.sample(2**12, 2).mixtures.weights.reshape(-1, 4)
-    assert_allclose(unit.mean(axis=0), 0.25, rtol=1e-2)
-    assert_allclose(unit.var(axis=0), 0.25 * 0.75 / (4 * concentration + 1), rtol=3e-2)
-
-
 @pytest.mark.parametrize("concentration", [1e-5, 1e-3, 1e-2, 1.0, 1e3])
 def test_extreme_concentration(concentration):
     prior = Prior([1.0], [0.0], [1.0], [0.0, 0.0, 1.0], concentration, 0.1, 1.0)
@@ -337,22 +329,6 @@ def test_density_against_scipy():
         expected[b] += stats.lognorm(s=0.9, scale=np.exp(0.1)).logpdf(mass)
         expected[b] += stats.dirichlet([1.7] * len(p)).logpdf(p) if len(p) > 1 else 0.0
     assert_allclose(prior.log_density(g), expected, rtol=1e-12)
-
-
-def test_density_integrates_to_the_size_probability():
-    """Midpoint rule over (w_1, m_1, m_2, s_1, s_2) of size 2 under the paper's prior: p(2) = 1/2."""
-    prior = paper(20, max_components=2)
-    quantiles = (np.arange(24) + 0.5) / 24
-    w = quantiles[:4]  # the density does not depend on w for concentration 1
-    m = 5.0 * prior.mean_sd[0] * quantiles
-    z = -5.0 + 10.0 * quantiles
-    s = np.exp(prior.log_scale_mean[0] + prior.log_scale_sd[0] * z)
-    grid = np.stack(np.meshgrid(w, m, m, s, s, indexing="ij"), axis=-1).reshape(-1, 5)
-    volume = (1 / 4) * (m[1] - m[0]) ** 2 * (prior.log_scale_sd[0] * (z[1] - z[0])) ** 2 * grid[:, 3] * grid[:, 4]
-    count = len(grid)
-    weights = np.stack([grid[:, 0], 1.0 - grid[:, 0]], axis=1).ravel()
-    g = GMMBatch(2 * np.arange(count + 1), weights, grid[:, 1:3].reshape(-1, 1), grid[:, 3:].reshape(-1, 1))
-    assert_allclose(np.exp(prior.log_density(g)) @ volume, 0.5, rtol=1e-4)
 
 
 def test_density_outside_the_support():

@@ -87,17 +87,6 @@ def test_proposals_are_mixtures(case: str, acquisition: str) -> None:
         assert np.isfinite(array).all()
 
 
-def test_a_shift_of_the_values_moves_the_evidence_alone() -> None:
-    g, log_values = VALUES["range 1e5"]
-    nodes = PRIOR.sample(64, np.random.default_rng(1))
-    found = []
-    for shift in (0.0, 1e5, -1e5):
-        s = mf.Surrogate.fit(g, log_values + shift, metric=METRIC)
-        e = mf.integrate(s, nodes.mixtures, nodes.weights)
-        found.append((e.log_evidence - shift, e.log_evidence_sd, *np.argsort(mf.mutual_information(s, e, drawn(6, 3)))))
-    np.testing.assert_allclose(found[1:], found[:1] * 2, rtol=1e-9)
-
-
 def test_variances_are_no_less_than_the_jitter() -> None:
     """At the observations themselves, where a difference of equal numbers is left, and by a bound of the algebra."""
     for power in (1, 2):

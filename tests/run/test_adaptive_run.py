@@ -111,16 +111,6 @@ def test_callback_ends_the_run() -> None:
         assert rows > 2 or any("before the measure was settled" in warning for warning in post.warnings)
 
 
-def test_interrupt_keeps_what_was_evaluated() -> None:
-    def interrupt(row: Any) -> None:
-        if row.cost > 100:
-            raise KeyboardInterrupt
-
-    post = fit(callback=interrupt)
-    assert any("interrupted" in warning for warning in post.warnings)
-    assert np.isfinite(post.predict(waves()[0][:3]).mean).all()
-
-
 def test_a_time_budget_holds_where_likelihoods_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first draws tell how slow: a hundred of them at once would take twelve seconds."""
     import time

@@ -163,25 +163,6 @@ def test_what_is_saved_can_be_read_however_well_it_packs(tmp_path: Path) -> None
     assert load_arrays(tmp_path / "equal", kind="thing", version=1)["a"].shape == (2**24,)
 
 
-def test_archives_come_back_as_they_were(tmp_path: Path) -> None:
-    arrays = {
-        "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
-        "big": np.arange(3, dtype=">f4"),
-        "flags": np.array([True, False]),
-        "no words": np.array([], dtype=np.str_),
-        "no word": np.array(""),
-        "none": np.empty((0, 3)),
-        "one": np.array(3),
-        "cube": np.arange(8).reshape(2, 2, 2),
-    }
-    save_arrays(tmp_path / "all", arrays, kind="thing", version=1)
-    loaded = load_arrays(tmp_path / "all", kind="thing", version=1)
-    for name, value in arrays.items():
-        np.testing.assert_array_equal(loaded[name], value)
-        assert loaded[name].dtype == value.dtype
-        assert loaded[name].flags.writeable
-
-
 @pytest.mark.parametrize(
     ("arrays", "expected"),
     [

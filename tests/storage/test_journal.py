@@ -346,11 +346,6 @@ def test_a_folder_that_cannot_be_written() -> None:
             folder.chmod(0o755)
 
 
-def test_a_wrong_type_is_named() -> None:
-    with pytest.raises(TypeError, match="checkpoint: 5, expected a path or None"):
-        fit(QUICK, 5)  # type: ignore[arg-type]
-
-
 def test_a_full_disk_keeps_what_is_there(tmp_path: Path) -> None:
     """By the largest file a process may write; the disk itself was filled by hand (docs/limits.md)."""
     pytest.importorskip("resource", reason="no resource limits here")
