@@ -188,11 +188,7 @@ def test_same_bits_again():
     [
         (np.zeros(3), {}, "starts: shape"),
         (np.zeros((0, 3)), {}, "starts: shape"),
-        (
-            np.zeros((1, 3)),
-            {"lower": [0.0, 2.0, 0.0], "upper": 1.0},
-            r"lower\[1\]: 2.0, expected a number <= upper",
-        ),
+        (np.zeros((1, 3)), {"lower": [0.0, 2.0, 0.0], "upper": 1.0}, r"lower\[1\]: 2.0, expected a number <= upper"),
         (np.zeros((1, 3)), {"lower": [1.0, 2.0, 0.0], "upper": 1.0}, r"lower\[1\]: 2.0, expected a number <= upper"),
         (np.zeros((1, 3)), {"lower": np.nan}, r"lower\[0\]: nan"),
         (np.zeros((1, 3)), {"max_iterations": 0}, "max_iterations: 0"),

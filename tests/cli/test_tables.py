@@ -353,12 +353,7 @@ def test_c44_headers(
 @pytest.mark.parametrize(
     ("names", "columns", "options", "words"),
     [
-        (
-            "a,b,y",
-            [[4.0] * 6, range(6), [1, 2, 3, 5, 8, 13]],
-            [],
-            "same number in every row, which tells nothing: a",
-        ),
+        ("a,b,y", [[4.0] * 6, range(6), [1, 2, 3, 5, 8, 13]], [], "same number in every row, which tells nothing: a"),
         (",b,y", [range(6), [3, 1, 4, 1, 5, 9], [1, 2, 3, 5, 8, 13]], [], "Column 1 has no name and counts the rows"),
         ("a,y", [range(6), [2.0] * 6], [], "The target y is the same in every row"),
         ("day,y", [[20240130, 20240131, 20240201, 20240204, 20240205, 20240301], range(6)], [], "look like dates"),

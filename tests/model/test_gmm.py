@@ -129,10 +129,7 @@ def test_other_kinds_of_array_are_refused(batch: GMMBatch, name: str, bad: Any) 
     ("changes", "message"),
     [
         ({"means": np.zeros(6)}, "means: expected a 2-D array, got shape (6,)"),
-        (
-            {"means": np.zeros((6, 0)), "scales": np.zeros((6, 0))},
-            "means: shape (6, 0), expected (J, D) with D >= 1",
-        ),
+        ({"means": np.zeros((6, 0)), "scales": np.zeros((6, 0))}, "means: shape (6, 0), expected (J, D) with D >= 1"),
         ({"scales": np.zeros((6, 3))}, "scales: shape (6, 3), expected 6 components"),
         ({"weights": np.ones((6, 1))}, "weights: expected a 1-D array, got shape (6, 1)"),
         ({"weights": [[1.0], [1.0, 2.0]]}, "weights: expected a rectangular array"),

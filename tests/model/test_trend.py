@@ -64,12 +64,7 @@ def test_predictions_match_the_oracle(rng: np.random.Generator, backend: str, ph
     g = ragged(rng, [3, 1], 2)
     X, y, X_new = rng.uniform(-1, 1, size=(15, 2)), rng.normal(size=15), rng.uniform(-2, 2, size=(9, 2))
     noise = np.array([0.1, 0.2])
-    settings: dict[str, Any] = {
-        "basis": lines(X),
-        "basis_new": lines(X_new),
-        "phase": phase,
-        "observed": observed,
-    }
+    settings: dict[str, Any] = {"basis": lines(X), "basis_new": lines(X_new), "phase": phase, "observed": observed}
     mean, covariance = oracle.predict_gp(oracle.mixtures_of(g), X, y, noise, X_new, **settings)
     full = predict_gp(g, X, y, noise, X_new, covariance="full", **settings)
     assert full.covariance is not None

@@ -158,11 +158,7 @@ def test_equal_mixtures_are_exactly_at_0(D: int, options: dict[str, Any], rng: n
 @pytest.mark.parametrize("D", [1, 3, 7])
 @pytest.mark.parametrize("options", METRICS, ids=METRIC_IDS)
 def test_chunks_and_threads_leave_the_bits(D: int, options: dict[str, Any], rng: np.random.Generator) -> None:
-    a, b, metric = (
-        random_batch(rng, 301, D),
-        random_batch(rng, 523, D),
-        Metric(**options),
-    )
+    a, b, metric = (random_batch(rng, 301, D), random_batch(rng, 523, D), Metric(**options))
     G = rng.normal(size=(301, 523))
     before = numba.get_num_threads()
     results = []
@@ -268,11 +264,7 @@ def test_large_batches(B: int) -> None:
 
 
 def test_bad_input_is_named(rng: np.random.Generator) -> None:
-    a, b, c = (
-        random_batch(rng, 3, 2),
-        random_batch(rng, 4, 1),
-        random_batch(rng, 4, 2),
-    )
+    a, b, c = (random_batch(rng, 3, 2), random_batch(rng, 4, 1), random_batch(rng, 4, 2))
     small = as_type(a, np.float32)
     with pytest.raises(ValueError, match="b: mixtures of 1 dimensions, expected 2"):
         energy_distance(a, b)

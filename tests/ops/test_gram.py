@@ -64,10 +64,7 @@ def test_diagonal_is_exact(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(
     ("phase", "single", "double"),
-    [
-        ("joint", -0.294137766569626, -0.082968461281489),
-        ("per_axis", 0.237962451842318, 0.315374858042612),
-    ],
+    [("joint", -0.294137766569626, -0.082968461281489), ("per_axis", 0.237962451842318, 0.315374858042612)],
 )
 def test_phases_by_name(phase: str, single: float, double: float) -> None:
     """The cosine of the sum, the product inside each component; not 0.0156588866173367, the product of sums."""

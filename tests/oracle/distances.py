@@ -159,11 +159,7 @@ def _table(pair: Callable[..., float], a: Batch, b: Batch | None, **options: Any
 
 
 def _pull_back(
-    pair_gradient: Callable[..., Arrays],
-    a: Batch,
-    b: Batch | None,
-    cotangent: ArrayLike,
-    **options: Any,
+    pair_gradient: Callable[..., Arrays], a: Batch, b: Batch | None, cotangent: ArrayLike, **options: Any
 ) -> Arrays:
     slopes: Array = np.asarray(cotangent, dtype=np.float64)
     if b is None:  # the gradient in the second argument is the one in the first, transposed

@@ -25,12 +25,7 @@ def kernel(mixture: Mixture, lag: ArrayLike, phase: str = "joint") -> float:
 
 
 def gram(
-    mixtures: Batch,
-    X: ArrayLike,
-    Y: ArrayLike | None = None,
-    *,
-    noise_variance: Any = 0.0,
-    phase: str = "joint",
+    mixtures: Batch, X: ArrayLike, Y: ArrayLike | None = None, *, noise_variance: Any = 0.0, phase: str = "joint"
 ) -> Array:
     """Gram matrices (B, N, M); Y=None: with `noise_variance`, as in `noise_table`, on the diagonal."""
     left = points_of(X)

@@ -22,11 +22,7 @@ METRICS: dict[str, dict[str, Any]] = {
 def batch(rng: np.random.Generator, sizes: list[int], masses: tuple[float, float] = (1.0, 1.0)) -> list[oracle.Mixture]:
     """Mixtures in two dimensions with masses between `masses`."""
     return [
-        (
-            rng.uniform(*masses) * rng.dirichlet(np.full(n, 3.0)),
-            rng.normal(size=(n, 2)),
-            rng.uniform(0.1, 1.0, (n, 2)),
-        )
+        (rng.uniform(*masses) * rng.dirichlet(np.full(n, 3.0)), rng.normal(size=(n, 2)), rng.uniform(0.1, 1.0, (n, 2)))
         for n in sizes
     ]
 
@@ -83,13 +79,7 @@ def test_hyperkernel_gradient(power: int, extra: dict[str, float], both: bool, r
     a, b = batch(rng, [1, 3], masses), None if both else batch(rng, [2, 1, 2], masses)
     noise_a, noise_b = rng.uniform(0.1, 1, 2), None if both else rng.uniform(0.1, 1, 3)
     cotangent = rng.normal(size=(2, 2 if both else 3))
-    options: dict[str, Any] = {
-        "outputscale": 1.7,
-        "lengthscale": 1.3,
-        "power": power,
-        "noise_b": noise_b,
-        **extra,
-    }
+    options: dict[str, Any] = {"outputscale": 1.7, "lengthscale": 1.3, "power": power, "noise_b": noise_b, **extra}
 
     def value(g: list[oracle.Mixture], noise: np.ndarray) -> float:
         return float(np.sum(cotangent * oracle.hyperkernel(g, b, noise_a=noise, **options)))

@@ -36,11 +36,7 @@ def fit(**options: Any) -> mf.Posterior:
 
 TIMED = {"budget": None, "time_budget": 9.0}
 SIZES: list[tuple[dict[str, Any], type[Exception], str]] = [
-    (
-        {"nodes": 10**9},
-        ValueError,
-        r"nodes: 1000000000, of some 3\d+ components, need about \d+ bytes and \d+ days",
-    ),
+    ({"nodes": 10**9}, ValueError, r"nodes: 1000000000, of some 3\d+ components, need about \d+ bytes and \d+ days"),
     ({"nodes": 10**6}, ValueError, r"nodes: 1000000, .* and 45 min for one integral on one core; expected at most"),
     ({"nodes": 10**30}, ValueError, "nodes: 10{30}, "),
     ({**TIMED, "initial": 10**9}, MemoryError, r"initial: 1000000000 needs about \d+ bytes"),
@@ -92,11 +88,7 @@ def test_sizes_that_are_common_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (
-            lambda: PRIOR.sample(10**9, 0),
-            MemoryError,
-            r"m: 5368709120 draws in all needs about \d+ bytes, more",
-        ),
+        (lambda: PRIOR.sample(10**9, 0), MemoryError, r"m: 5368709120 draws in all needs about \d+ bytes, more"),
         (lambda: PRIOR.sample([1, 1, 1, 1, 10**9], 0), MemoryError, "m: 1073741828 draws in all needs about"),
         (lambda: PRIOR.sample(10**30, 0), ValueError, "m: 10{30} draws of a size, expected at most 1073741824"),
         (lambda: mf.PriorMeasure(PRIOR).candidates(10**9, 0), MemoryError, "draws in all needs about"),

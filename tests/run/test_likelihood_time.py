@@ -61,11 +61,7 @@ def test_c51_small_data_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     ("data", "minutes", "words"),
     [
         ((20_000, False), 0.2, "time_budget: 12 s, but one likelihood of 20000 rows takes about 62 min"),
-        (
-            (200_000, True),
-            0.2,
-            "one likelihood of 200000 rows takes about 20 min; give fewer rows",
-        ),
+        ((200_000, True), 0.2, "one likelihood of 200000 rows takes about 20 min; give fewer rows"),
     ],
 )
 @pytest.mark.usefixtures("a_slow_machine")
