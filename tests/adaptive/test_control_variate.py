@@ -18,7 +18,7 @@ from maskerade_fast.adaptive.control_variate import (
 )
 from maskerade_fast.adaptive.mixture_measure import MixtureMeasure
 from maskerade_fast.adaptive.student import StudentMixture
-from maskerade_fast.model.gmm import GMMBatch
+from maskerade_fast.model.gmm import GMMBatch, concat
 from maskerade_fast.model.prior import Prior
 from maskerade_fast.quadrature.problem import default_metric
 
@@ -46,8 +46,6 @@ def estimate(seed: int, count: int = 120, outlier: float = 0.0):
     rng = np.random.default_rng(seed)
     q = measure(np.random.default_rng(5))
     batches = [q.candidates(20, rng).mixtures for _ in range(count // 20)]
-    from maskerade_fast.model.gmm import concat
-
     mixtures = concat([PRIOR.sample(8, rng).mixtures, *batches])
     groups = np.concatenate([np.full(24, -1), np.repeat(np.arange(count // 20), 20)])
     nets = [q.draw(512, rng) for _ in range(8)]
@@ -58,14 +56,14 @@ def estimate(seed: int, count: int = 120, outlier: float = 0.0):
     return controlled_estimate(q, mixtures, values, groups, nets, default_metric(PRIOR), 1, "cpu")
 
 
-def by_draws_alone(found: Controlled) -> float:
+def by_draws_alone(estimate: Controlled) -> float:
     """Log of the mean of f over the draws, outliers cut."""
-    log_f = found.log_f[found.sampled]
+    log_f = estimate.log_f[estimate.sampled]
     return plain_estimate(log_f, np.zeros(len(log_f), dtype=np.int64))[0]
 
 
 @pytest.fixture(scope="module")
-def known() -> tuple[float, np.ndarray]:
+def truth() -> tuple[float, np.ndarray]:
     """Log evidence and posterior of sizes, by many draws from the prior."""
     draws = PRIOR.sample(2**14, 3)
     values = draws.weights * np.exp(log_likelihood(draws.mixtures) + 40.0)
@@ -97,20 +95,20 @@ def test_ratio_does_not_depend_on_the_order(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.slow
-def test_unbiased_and_calibrated(known: tuple[float, np.ndarray]) -> None:
+def test_unbiased_and_calibrated(truth: tuple[float, np.ndarray]) -> None:
     """Thirty seeds: the mean error is within three standard errors of 0, the reported sd neither proud nor shy."""
     results = [estimate(seed) for seed in range(30)]
-    errors = np.array([r.log_evidence for r in results]) - known[0]
+    errors = np.array([r.log_evidence for r in results]) - truth[0]
     sds = np.array([r.log_evidence_sd for r in results])
     rms = float(np.sqrt(np.mean(errors**2)))
     assert abs(errors.mean()) < 3.0 * errors.std() / np.sqrt(30)
     assert (np.abs(errors) < 2.0 * sds).mean() >= 0.9
     assert rms / 2 < np.median(sds) < 3.0 * rms
-    plain = np.array([by_draws_alone(r) for r in results]) - known[0]
+    plain = np.array([by_draws_alone(r) for r in results]) - truth[0]
     assert rms < 0.5 * np.sqrt(np.mean(plain**2))  # the surrogate explains this one
     assert np.median([r.explained for r in results]) > 0.8
     by_size = np.mean([r.by_size for r in results], axis=0)
-    np.testing.assert_allclose(by_size, known[1], atol=0.02)
+    np.testing.assert_allclose(by_size, truth[1], atol=0.02)
 
 
 def test_leaving_out_is_exact() -> None:

@@ -159,11 +159,6 @@ def test_names_of_columns_are_utf8_in_every_locale(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_minutes_of_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    data = written(tmp_path / "d.csv", "a,y", [A, Y])
-    assert "--minutes: 0, expected more than 0" in refused(capsys, "fit", data, "--minutes", "0")
-
-
 def test_one_output_that_fails_costs_no_other(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

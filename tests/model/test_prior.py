@@ -170,29 +170,6 @@ def test_bad_counts_are_named():
         sobol_normal(21202, 2, np.random.default_rng(0))
 
 
-def test_moments_of_the_draws():
-    """Means over 2^13 draws of size 3 against the distributions of docs/mathematics.md section 4."""
-    prior = Prior(
-        [2.0, 1.0],
-        [0.5, -1.0],
-        [0.3, 0.6],
-        [0.0, 0.0, 1.0],
-        noise_variance=LogNormal(-3.0, 0.7),
-        mass=LogNormal(0.2, 0.4),
-    )
-    g = prior.sample(2**13, 5).mixtures
-    unit = (g.weights / np.repeat(g.mass, 3)).reshape(-1, 3)
-    assert_allclose(unit.mean(axis=0), 1 / 3, rtol=2e-3)
-    assert_allclose(unit.var(axis=0), 1 / 18, rtol=1e-2)  # Dirichlet(1, 1, 1)
-    assert_allclose(np.cov(unit.T)[0, 1], -1 / 36, rtol=2e-2)
-    assert_allclose(g.means.std(axis=0), [2.0, 1.0], rtol=5e-3)
-    assert_allclose(g.means.mean(axis=0), 0.0, atol=5e-3)
-    assert_allclose(np.log(g.scales).mean(axis=0), [0.5, -1.0], atol=2e-3)
-    assert_allclose(np.log(g.scales).std(axis=0), [0.3, 0.6], rtol=5e-3)
-    assert_allclose(np.log(np.asarray(g.noise_variances)).std(), 0.7, rtol=5e-3)
-    assert_allclose(np.log(g.mass).mean(), 0.2, atol=2e-3)
-
-
 @pytest.mark.parametrize("concentration", [1e-5, 1e-3, 1e-2, 1.0, 1e3])
 def test_extreme_concentration(concentration):
     prior = Prior([1.0], [0.0], [1.0], [0.0, 0.0, 1.0], concentration, 0.1, 1.0)
@@ -315,20 +292,6 @@ def test_density_is_that_of_the_latent_normal():
             expected -= [log_abs_det(prior.latent_map, latent[b]) for b in range(len(latent))]
             expected += np.log(prior.size_probabilities[latent.sizes - 1])
             assert_allclose(prior.log_density(draws.mixtures), expected, rtol=0, atol=1e-10)
-
-
-def test_density_against_scipy():
-    """From the named distributions, one mixture of each size."""
-    prior = Prior([2.0], [0.3], [0.6], [0.4, 0.6], 1.7, LogNormal(-3.0, 2.0), LogNormal(0.1, 0.9))
-    g = GMMBatch.from_list([([1.3], [0.7], [1.1]), ([0.5, 1.5], [0.2, 3.0], [0.4, 2.0])], [0.02, 0.3])
-    expected = np.log([0.4, 0.6])
-    for b, (p, mass) in enumerate(((np.array([1.0]), 1.3), (np.array([0.25, 0.75]), 2.0))):
-        expected[b] += stats.halfnorm(scale=2.0).logpdf(g[b].means).sum()
-        expected[b] += stats.lognorm(s=0.6, scale=np.exp(0.3)).logpdf(g[b].scales).sum()
-        expected[b] += stats.lognorm(s=2.0, scale=np.exp(-3.0)).logpdf([0.02, 0.3][b])
-        expected[b] += stats.lognorm(s=0.9, scale=np.exp(0.1)).logpdf(mass)
-        expected[b] += stats.dirichlet([1.7] * len(p)).logpdf(p) if len(p) > 1 else 0.0
-    assert_allclose(prior.log_density(g), expected, rtol=1e-12)
 
 
 def test_density_outside_the_support():

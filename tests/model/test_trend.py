@@ -117,44 +117,6 @@ def test_gradient_against_differences(rng: np.random.Generator) -> None:
     assert_allclose(np.concatenate([a.ravel() for a in analytic]), expected, rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("sd", [0.5, 30.0])
-def test_a_constant_is_a_component_of_frequency_and_scale_zero(rng: np.random.Generator, sd: float) -> None:
-    X, y, X_new = rng.uniform(size=25), rng.normal(size=25), rng.uniform(-1.0, 2.0, size=6)
-    g, wider = one([0.8], [1.5], [0.3]), one([0.8, sd**2], [1.5, 0.0], [0.3, 0.0])
-    V, V_new = np.full((25, 1), sd), np.full((6, 1), sd)
-    left = log_likelihood(g, X, y, 0.01, basis=V, grad=True)
-    right = log_likelihood(wider, X, y, 0.01, grad=True)
-    assert_allclose(left.value, right.value, rtol=1e-12)
-    for a, b in zip(gradients(left.grad), gradients(right.grad), strict=True):
-        assert_allclose(a, b[:1], rtol=1e-8)
-    p: Any = predict_gp(g, X, y, 0.01, X_new, basis=V, basis_new=V_new, covariance="full")
-    q: Any = predict_gp(wider, X, y, 0.01, X_new, covariance="full")
-    assert_allclose(p.mean, q.mean, rtol=0, atol=1e-10)
-    assert_allclose(p.covariance, q.covariance, rtol=0, atol=1e-10)
-
-
-def test_what_is_added_to_the_targets_is_added_to_the_predictions(rng: np.random.Generator, backend: str) -> None:
-    """In the limit of a wide prior; at width s it shrinks by the order of 1/s^2."""
-    X, y, X_new = rng.uniform(size=(20, 1)), rng.normal(size=20), np.linspace(-3.0, 4.0, 7)[:, None]
-    settings: dict[str, Any] = {"basis": lines(X, 1e3), "basis_new": lines(X_new, 1e3)}
-    g = one([1.0], [0.5], [0.4])
-    before = predict_gp(g, X, y, 0.01, X_new, **settings)
-    after = predict_gp(g, X, y + 7.0 - 2.0 * X[:, 0], 0.01, X_new, **settings)
-    assert_allclose(after.mean, before.mean + 7.0 - 2.0 * X_new[:, 0], rtol=0, atol=1e-3)
-    assert_array_equal(after.variance, before.variance)
-
-
-def test_a_line_is_continued(rng: np.random.Generator) -> None:
-    """Far from the data the process has forgotten them, and the mean is the line; without a trend it is 0."""
-    X = np.linspace(0.0, 1.0, 30)[:, None]
-    y, X_new = 3.0 * X[:, 0] - 1.0 + 0.1 * rng.normal(size=30), np.array([[20.0]])
-    g = one([0.1], [0.0], [2.0])
-    line = predict_gp(g, X, y, 0.01, X_new, basis=lines(X), basis_new=lines(X_new))
-    assert_allclose(line.mean, 59.0, rtol=0, atol=3.0 * np.sqrt(line.variance[0, 0]))
-    assert line.variance[0, 0] < 200.0
-    assert_allclose(predict_gp(g, X, y, 0.01, X_new).mean, 0.0, rtol=0, atol=1e-6)
-
-
 def test_single_precision_and_an_empty_basis(rng: np.random.Generator) -> None:
     X, y = rng.uniform(size=(12, 1)), rng.normal(size=12)
     g = ragged(rng, [2, 1], 1)

@@ -81,14 +81,6 @@ def test_positive_definite_and_exactly_symmetric(
     assert np.linalg.eigvalsh(K)[0] > -1e-12
 
 
-def test_the_paper_read_literally_is_not_positive_definite(rng: np.random.Generator) -> None:
-    """exp(-E^2 / l^2) is what the paper prints; power 2 here is exp(-E / l^2)."""
-    E = squared_distance(random_batch(rng, 40, 1, noise=True))
-    assert np.linalg.eigvalsh(np.exp(-(E**2)))[0] < -1e-3
-    close(covariance_from_distance(E, outputscale=2.0, lengthscale=0.5), 2.0 * np.exp(-E / 0.25))
-    close(covariance_from_distance(E, outputscale=2.0, lengthscale=0.5, power=1), 2.0 * np.exp(-np.sqrt(E) / 0.25))
-
-
 def test_without_noise_and_mass_terms_it_is_the_energy_distance(rng: np.random.Generator) -> None:
     a, b = random_batch(rng, 5, 2, noise=True), random_batch(rng, 6, 2, noise=True)
     np.testing.assert_array_equal(squared_distance(a, b), energy_distance(a, b))

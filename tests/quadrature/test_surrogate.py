@@ -14,7 +14,6 @@ from comparisons import close
 from maskerade_fast.model.gmm import GMMBatch, concat
 from maskerade_fast.ops.distances import Metric
 from maskerade_fast.quadrature.surrogate import Surrogate
-from maskerade_fast.quadrature.warping import square_root_warp
 
 CASES = json.loads((Path(__file__).parents[1] / "golden" / "quadrature.json").read_text())
 
@@ -57,13 +56,6 @@ def test_golden(case):
     mean, variance = s.mean_and_variance(candidates)
     close(mean, case["posterior_mean_g"], 1e-9, least=0.0)
     close(variance, np.diag(case["posterior_cov_g"]), 1e-9, least=0.0)
-
-
-def test_interpolates_its_observations(rng):
-    g = random_batch(rng, 12)
-    s = Surrogate.fit(g, rng.normal(size=12), jitter=1e-10)
-    np.testing.assert_allclose(s.mean(g), s.z, atol=1e-5)
-    assert (np.diag(s.covariance(g)) < 1e-4 * s.outputscale).all()
 
 
 def test_extend_equals_a_new_fit_with_the_same_hyperparameters(rng):
@@ -182,9 +174,3 @@ def test_bad_hyperparameters_raise(rng):
             Surrogate.fit(g, [0.0, 1.0], **bad)
     with pytest.raises(TypeError, match="epsilon_factor"):
         Surrogate.fit(g, [0.0, 1.0], epsilon_factor="small")  # type: ignore[arg-type]
-
-
-def test_warp_inverts(rng):
-    log_values = rng.normal(size=20) * 3
-    warp = square_root_warp(log_values, 0.8)
-    np.testing.assert_allclose(np.log(warp.epsilon + 0.5 * warp.z**2) + warp.log_offset, log_values, rtol=0, atol=1e-12)

@@ -142,13 +142,6 @@ def test_a_batch_is_as_large_as_the_time_left() -> None:
     assert Limits.checked(500, None, 100, 20).in_time(20, 1e9, (1, 22.0)) == 20
 
 
-def test_time_budget() -> None:
-    post = fit(budget=None, time_budget=4.0)
-    assert post.history[-2].seconds < 4.5
-    assert post.history[-1].seconds < 12.0
-    assert post.history[-1].cost > 50
-
-
 def test_predictions(post: mf.Posterior, tmp_path: Any) -> None:
     """Close to the truth between the data, the joint density consistent with the pointwise one, saved and read."""
     x = waves()[0]

@@ -48,20 +48,14 @@ SIZES: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("proposals", ["laplace", "prior"])
 @pytest.mark.parametrize(("options", "error", "words"), SIZES)
-def test_sizes_of_a_run(options: dict[str, Any], error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        fit(**options)
-
-
-@pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize(("options", "error", "words"), SIZES)
-def test_sizes_of_a_run_by_the_papers_recipe(options: dict[str, Any], error: type[Exception], words: str) -> None:
-    """Its surrogate keeps every evaluation: a large budget may already lack room beside the nodes."""
-    if options.get("budget"):
+def test_sizes_of_a_run(options: dict[str, Any], error: type[Exception], words: str, proposals: str) -> None:
+    """The paper's surrogate keeps every evaluation: a large budget may already lack room beside the nodes."""
+    if proposals == "prior" and options.get("budget"):
         words = f"{words}|nodes: 4096 needs about"
     with pytest.raises(error, match=words):
-        fit(proposals="prior", **options)
+        fit(proposals=proposals, **options)
 
 
 def test_memory_bounds_nodes_too(monkeypatch: pytest.MonkeyPatch) -> None:
