@@ -90,9 +90,9 @@ def test_gradient_against_differences(rng: np.random.Generator, n_points: int, p
         g = GMMBatch.trusted(np.array([0, 4]), w.copy(), m.reshape(4, 2), s.reshape(4, 2))  # weights may pass below 0
         return float(log_likelihood(g, X, y, noise, phase=phase).value[0])
 
-    analytic = gradients(log_likelihood(one(w, m, s), X, y, 0.05, phase=phase, grad=True).grad)
+    parts = gradients(log_likelihood(one(w, m, s), X, y, 0.05, phase=phase, grad=True).grad)
+    analytic = np.concatenate([part.ravel() for part in parts])
     numeric = oracle.central_differences(value, np.r_[w, m.ravel(), s.ravel(), 0.05], step=1e-5)
-    analytic = np.concatenate([part.ravel() for part in analytic])
     np.testing.assert_allclose(analytic, numeric, rtol=1e-5, atol=1e-6 * np.abs(analytic).max())
 
 

@@ -8,15 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import table_of
 from numpy.testing import assert_array_equal
 
 from maskerade_fast import DataError
-from maskerade_fast.storage.csv_files import Table, read_table
-
-
-def table_of(folder: Path, content: str) -> Table:
-    (folder / "data.csv").write_text(content)
-    return read_table(folder / "data.csv")
 
 
 @pytest.mark.parametrize("step", [10**9, 1000, 300, 1, 7 * 10**14])
