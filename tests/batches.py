@@ -1,4 +1,4 @@
-"""Batches of mixtures for tests, given or random."""
+"""Batches of mixtures for tests, by their numbers or random."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def as_type(g: GMMBatch, dtype: Any) -> GMMBatch:
 
 
 def ragged(rng: np.random.Generator, sizes: list[int], n_dims: int) -> GMMBatch:
-    """Mixtures of the given sizes and mass 1.3, with means of every sign and scales from smooth to rough."""
+    """Mixtures of these sizes and of mass 1.3, with means of every sign and scales from smooth to rough."""
     return GMMBatch.from_list(
         [
             (rng.dirichlet(np.ones(n)) * 1.3, rng.normal(size=(n, n_dims)) * 3, rng.lognormal(size=(n, n_dims)))

@@ -33,7 +33,7 @@ def calls() -> list[Call]:
     import maskerade_fast as mf
 
     package = str(Path(mf.__file__).parent)
-    found: list[Call] = []
+    crossings: list[Call] = []
 
     def module(frame: FrameType | None) -> str | None:
         if frame is None or not frame.f_code.co_filename.startswith(package):
@@ -58,7 +58,7 @@ def calls() -> list[Call]:
         if caller is None or source is None or source == own:
             return
         names = [f"{source}.{caller.f_code.co_qualname}", f"{own}.{frame.f_code.co_qualname}"]
-        found.append(Call(names[0], names[1], layer(own) > layer(source)))
+        crossings.append(Call(names[0], names[1], layer(own) > layer(source)))
         if own == "backends.cpu.likelihood":
             sys.setprofile(None)
             raise _Arrived
@@ -71,12 +71,13 @@ def calls() -> list[Call]:
         pass
     finally:
         sys.setprofile(None)
-    return found
+    return crossings
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
-    for call in (found := calls()):
+    for call in (crossings := calls()):
         if "--list" in sys.argv:
             print(f"{'^' if call.climb else ' '} {call.caller} -> {call.callee}")
-    print(f"{len(found)} calls between modules, {sum(call.climb for call in found)} of them into a higher layer")
+    climbs = sum(call.climb for call in crossings)
+    print(f"{len(crossings)} calls between modules, {climbs} of them into a higher layer")

@@ -30,11 +30,11 @@ def raised(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 def test_every_message_has_its_kind() -> None:
     """Of what the package raises: messages that begin with an option, and those that say what pip installs."""
-    found: dict[str, set[str]] = {"option": set(), "extra": set()}
+    kinds: dict[str, set[str]] = {"option": set(), "extra": set()}
     for path in sorted(PACKAGE.rglob("*.py")):
         for kind, message in raised(ast.parse(path.read_text())):
             if "pip install" in message and "CuPy" not in message:
-                found["extra"].add(kind)
+                kinds["extra"].add(kind)
             elif message.startswith(("--", "<option>")):
-                found["option"].add(kind)
-    assert found == {"option": {"UsageError"}, "extra": {"MissingDependencyError"}}
+                kinds["option"].add(kind)
+    assert kinds == {"option": {"UsageError"}, "extra": {"MissingDependencyError"}}

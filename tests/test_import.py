@@ -81,16 +81,16 @@ g = mf.GMMBatch.from_list([([0.6, 0.4], [0.0, 3.0], [1.0, 1.0]), ([1.0], [0.0], 
 assert abs(mf.energy_distance(g)[0, 1] - 0.48) < 1e-15
 value = mf.log_likelihood(g[1], [0.0, 1.0, 2.0], [1.0, -1.0, 0.5], 0.01).value
 assert value.shape == (1,) and np.isfinite(value).all()
-for ask in (
+for call in (
     lambda: g.to("gpu"),
     lambda: mf.marginalise([0.0, 1.0, 2.0], [1.0, -1.0, 0.5], device="gpu", budget=4),
 ):
     try:
-        ask()
+        call()
     except BackendUnavailableError as error:
         assert "\\n" not in str(error) and str(error).startswith("device='gpu': ") and sys.argv[1] in str(error), error
     else:
-        raise AssertionError("the GPU was asked for, and nothing was said")
+        raise AssertionError("no error for a GPU that is not there")
 post = mf.marginalise(
     np.linspace(0, 1, 8), np.sin(np.arange(8.0)), device="auto", budget=8, initial=4, batch_size=4,
     max_components=1, nodes=32, seed=0,

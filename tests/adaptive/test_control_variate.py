@@ -153,7 +153,7 @@ def test_nothing_finite() -> None:
 
 
 def test_single_outliers_are_cut_at_twice_the_root(rng: np.random.Generator) -> None:
-    """What is taken from the mean is told; alike draws stay, and so do those among which no outlier can be told."""
+    """The second result is what the cut took from the mean; draws without a clear outlier stay."""
     log_f = rng.normal(size=400)
     np.testing.assert_array_equal(truncated(log_f)[0], log_f)
     assert truncated(log_f)[1] == 0.0

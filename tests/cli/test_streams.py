@@ -29,7 +29,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def shell(data: Path, redirection: str, **environment: str) -> tuple[int, bytes, bytes]:
-    """A fit under bash, from where it is told what to do with its streams; both files are written in every case."""
+    """A fit under bash, which redirects its streams; both files are written in every case."""
     model, predictions = data.with_name("m.npz"), data.with_name("p.csv")
     fit = f"'{sys.executable}' -m maskerade_fast fit d.csv {' '.join(FAST)} --save m.npz --predictions p.csv"
     done = subprocess.run(

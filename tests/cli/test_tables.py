@@ -317,9 +317,9 @@ def test_c43_names_of_outputs_are_used_once(capsys: pytest.CaptureFixture[str], 
         data = written(tmp_path / "d.csv", names, [rows["a"], rows["b"], rows["y"]])
         status, _, err = run(capsys, "fit", data, "--predictions", tmp_path / "out.csv", *FAST)
         assert (status, err) == (0, "")
-        found = read_table(tmp_path / "out.csv").names
-        assert len(set(found)) == len(found) == 10
-        assert found[0] == names.split(",")[0]
+        columns = read_table(tmp_path / "out.csv").names
+        assert len(set(columns)) == len(columns) == 10
+        assert columns[0] == names.split(",")[0]
 
 
 # ---- C44: headers ----

@@ -85,14 +85,14 @@ def test_every_regime_of_the_gpu_matches_the_oracle(
 ) -> None:
     import cupy
 
-    door = importlib.import_module("maskerade_fast.backends.gpu.likelihood")
+    module = importlib.import_module("maskerade_fast.backends.gpu.likelihood")
     g = ragged(rng, [3, 1], 2)
     X, y, noise = rng.uniform(-1, 1, size=(37, 2)), rng.normal(size=37), np.full((1, 1), 0.1)
     V = lines(X)
     arrays = map(cupy.asarray, (g.weights, g.means, g.scales, X, y, noise))
     options: dict[str, Any] = {"per_axis": phase == "per_axis", "jitter": 0.0, "grad": True, "max_bytes": None}
-    limits = regimes(door, regime)
-    value, info, _, gradients = door.likelihoods(g.offsets, *arrays, basis=cupy.asarray(V), **options, limits=limits)
+    limits = regimes(module, regime)
+    value, info, _, gradients = module.likelihoods(g.offsets, *arrays, basis=cupy.asarray(V), **options, limits=limits)
     assert_array_equal(info.get(), 0)
     mixtures = oracle.mixtures_of(g)
     assert_allclose(value.get(), oracle.log_likelihood(mixtures, X, y, 0.1, phase, V), rtol=1e-11)

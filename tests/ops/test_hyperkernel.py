@@ -105,10 +105,11 @@ def test_pullback_and_prepared_batches(options: dict[str, Any], rng: np.random.G
     parameters: dict[str, Any] = {"outputscale": 0.7, "lengthscale": 1.1}
     ready = prepare(b, metric=metric)
     G = rng.normal(size=(4, 300))
-    K, pull = hyperkernel_pullback(a, ready, **parameters)
+    K, pullback = hyperkernel_pullback(a, ready, **parameters)
     np.testing.assert_array_equal(K, hyperkernel(a, b, **parameters, metric=metric))
     expected = hyperkernel_vjp(a, b, G, **parameters, metric=metric)
-    for g in (pull(G), pull(G.tolist()), hyperkernel_pullback(prepare(a, metric=metric), b, **parameters)[1](G)):
+    _, of_prepared = hyperkernel_pullback(prepare(a, metric=metric), b, **parameters)
+    for g in (pullback(G), pullback(G.tolist()), of_prepared(G)):
         for part in PARTS:
             np.testing.assert_array_equal(getattr(g, part), getattr(expected, part))
     np.testing.assert_array_equal(squared_distance(a, ready), squared_distance(a, b, metric=metric))
@@ -165,10 +166,10 @@ def test_float32_in_float32_out(rng: np.random.Generator) -> None:
     g = random_batch(rng, 6, 2, noise=True)
     small = as_type(g, np.float32)
     metric = Metric(noise_weight=0.5, mass_weight=0.5)
-    K, pull = hyperkernel_pullback(small, small, outputscale=1.0, lengthscale=1.0, metric=metric)
+    K, pullback = hyperkernel_pullback(small, small, outputscale=1.0, lengthscale=1.0, metric=metric)
     assert K.dtype == np.float32
     close(K, hyperkernel(g, g, outputscale=1.0, lengthscale=1.0, metric=metric), 2e-4)
-    assert {getattr(pull(np.ones((6, 6))), part).dtype for part in PARTS} == {np.dtype(np.float32)}
+    assert {getattr(pullback(np.ones((6, 6))), part).dtype for part in PARTS} == {np.dtype(np.float32)}
     v = np.ones(6, dtype=np.float32)
     assert hyperkernel_matvec(small, small, v, outputscale=1.0, lengthscale=1.0).dtype == np.float32
     assert (
@@ -187,9 +188,9 @@ def test_empty_batches(options: dict[str, Any], rng: np.random.Generator) -> Non
     assert hyperkernel(none, metric=metric, **parameters).shape == (0, 0)
     for a, b in ((none, some), (some, none)):
         shape = (len(a), len(b))
-        K, pull = hyperkernel_pullback(a, b, metric=metric, **parameters)
+        K, pullback = hyperkernel_pullback(a, b, metric=metric, **parameters)
         assert K.shape == squared_distance(a, b, metric=metric).shape == shape
-        assert (pull(np.zeros(shape)).means == np.zeros(a.means.shape)).all()
+        assert (pullback(np.zeros(shape)).means == np.zeros(a.means.shape)).all()
         product = hyperkernel_matvec(a, b, np.zeros((len(b), 2)), metric=metric, **parameters)
         assert product.tolist() == np.zeros((len(a), 2)).tolist()
 
@@ -214,9 +215,9 @@ def test_methods_have_the_bits_of_the_functions(
         G, v = (to_device(rng.normal(size=shape), device) for shape in ((3, len(other or a)), (len(other or a), 2)))
         assert bits(kernel.matrix(a, other)) == bits(hyperkernel(a, other, **settings))
         assert bits(kernel.matvec(a, other, v)) == bits(hyperkernel_matvec(a, other, v, **settings))
-        K, pull = kernel.pullback(a, other)
+        K, pullback = kernel.pullback(a, other)
         assert bits(K) == bits(hyperkernel_pullback(a, other, **settings)[0])
-        gradients = pull(G), hyperkernel_vjp(a, other, G, **settings)
+        gradients = pullback(G), hyperkernel_vjp(a, other, G, **settings)
         left, right = ([getattr(g, part) for part in PARTS] for g in gradients)
         assert bits(*left) == bits(*right)
 

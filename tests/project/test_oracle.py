@@ -52,7 +52,7 @@ def agree(computed: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
-@pytest.mark.parametrize("both", [False, True], ids=["first slot", "both slots"])
+@pytest.mark.parametrize("both", [False, True], ids=["first argument", "both arguments"])
 def test_energy_distance_gradient(metric: dict[str, Any], both: bool, rng: np.random.Generator) -> None:
     masses = (0.5, 2.0) if metric.get("mass_correction") else (1.0, 1.0)
     a, b = batch(rng, [1, 3], masses), None if both else batch(rng, [2, 1, 2], masses)
@@ -62,7 +62,7 @@ def test_energy_distance_gradient(metric: dict[str, Any], both: bool, rng: np.ra
 
 
 @pytest.mark.parametrize("metric", [METRICS["paper"], METRICS["reflect"], METRICS["scales"]])
-@pytest.mark.parametrize("both", [False, True], ids=["first slot", "both slots"])
+@pytest.mark.parametrize("both", [False, True], ids=["first argument", "both arguments"])
 def test_gaussian_mmd2_gradient(metric: dict[str, Any], both: bool, rng: np.random.Generator) -> None:
     a, b = batch(rng, [1, 3], (0.5, 2.0)), None if both else batch(rng, [2, 1, 2], (0.5, 2.0))
     cotangent = rng.normal(size=(2, 2 if both else 3))
@@ -73,7 +73,7 @@ def test_gaussian_mmd2_gradient(metric: dict[str, Any], both: bool, rng: np.rand
 
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("extra", [{}, {"noise_weight": 0.7, "mass_weight": 0.4}], ids=["E", "noise and mass"])
-@pytest.mark.parametrize("both", [False, True], ids=["first slot", "both slots"])
+@pytest.mark.parametrize("both", [False, True], ids=["first argument", "both arguments"])
 def test_hyperkernel_gradient(power: int, extra: dict[str, float], both: bool, rng: np.random.Generator) -> None:
     masses = (0.5, 2.0) if extra else (1.0, 1.0)
     a, b = batch(rng, [1, 3], masses), None if both else batch(rng, [2, 1, 2], masses)

@@ -162,7 +162,7 @@ def test_runs_over_a_huge_range_of_likelihoods(proposals: str) -> None:
 
 
 def test_values_that_only_train_may_be_far_larger_than_those_of_draws() -> None:
-    """A short run whose settled draws all miss the mode that the search has found: no overflow on the way."""
+    """A short run whose settled draws all miss the mode of the search: no overflow on the way."""
     x = np.linspace(0.0, 1.0, 200) ** 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")

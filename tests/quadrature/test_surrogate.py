@@ -97,7 +97,7 @@ def test_fitted_length_maximises_the_marginal_likelihood(rng):
 
 
 def test_values_without_shape_end_at_a_bound(rng):
-    """Equal values want an infinite length; given by the user it is no bound."""
+    """Equal values want an infinite length; as a setting of the user it is no bound."""
     g = random_batch(rng, 20)
     assert Surrogate.fit(g, np.zeros(20)).at_bound
     assert not Surrogate.fit(g, np.zeros(20), lengthscale=100.0).at_bound

@@ -85,7 +85,7 @@ def test_the_default_is_right_and_knows_how_right(name, bound):
 
 
 @pytest.mark.slow
-def test_airline_is_found():
+def test_airline_by_the_default_recipe():
     """The recipe that the paper's misses by nats; two components, 144 months."""
     for seed in range(3):
         post, known = run("airline", 1500, seed)

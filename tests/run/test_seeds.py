@@ -28,8 +28,8 @@ def made() -> Iterator[tuple[str, ast.Call]]:
 
 def test_no_module_has_a_seed_of_its_own() -> None:
     """One function makes generators, from what its caller gives; a checkpoint without a seed asks the system."""
-    found = [(path, ast.unparse(node)) for path, node in made()]
-    assert found == [("_checks.py", "np.random.default_rng(seed)"), ("storage/journal.py", "np.random.SeedSequence()")]
+    makers = [(path, ast.unparse(node)) for path, node in made()]
+    assert makers == [("_checks.py", "np.random.default_rng(seed)"), ("storage/journal.py", "np.random.SeedSequence()")]
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_nested(backend):
 
 
 def test_numbers_of_threads_are_obeyed(expected: Any) -> None:
-    """NUMBA_NUM_THREADS counts our threads, OMP_NUM_THREADS Numba's where that is not given, and neither the bits."""
+    """NUMBA_NUM_THREADS counts our threads, OMP_NUM_THREADS Numba's where that is not set, and neither the bits."""
     code = """
 own = numbers()
 from maskerade_fast.backends.cpu import _parallel

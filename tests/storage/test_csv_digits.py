@@ -104,9 +104,9 @@ def column(cells: Iterable[object]) -> str:
 @pytest.mark.parametrize("origin", [1.7e18, 0.0, -3.0, 0.1])
 def test_differences_from_another_origin_are_rounded_once(tmp_path: Path, cells: list[str], origin: float) -> None:
     table = table_of(tmp_path, column(cells))
-    found = table.less([1, 0], np.array([0.0, origin]))
-    assert_array_equal(found[:, 0], np.arange(float(len(cells))))
-    for cell, value in zip(cells, found[:, 1], strict=True):
+    differences = table.less([1, 0], np.array([0.0, origin]))
+    assert_array_equal(differences[:, 0], np.arange(float(len(cells))))
+    for cell, value in zip(cells, differences[:, 1], strict=True):
         if cell == "NA":
             assert np.isnan(value)
         else:

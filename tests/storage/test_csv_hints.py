@@ -121,7 +121,7 @@ def test_plain_integers_are_no_dates(digits: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "found"),
+    ("values", "stand_in"),
     [
         ([1.0, 2.0, 3.0, -9999.0, -9999.0], -9999.0),
         ([1.25, 3.0, 2.0, -99.9], -99.9),
@@ -139,8 +139,8 @@ def test_plain_integers_are_no_dates(digits: int) -> None:
         ([], None),
     ],
 )
-def test_numbers_that_stand_for_missing_ones(values: list[float], found: float | None) -> None:
-    assert sentinel(np.array(values)) == found
+def test_numbers_that_stand_for_missing_ones(values: list[float], stand_in: float | None) -> None:
+    assert sentinel(np.array(values)) == stand_in
 
 
 def test_columns_without_a_name() -> None:

@@ -142,9 +142,9 @@ def peak(call: Callable[[], Any]) -> int:
 def test_packed_tables_do_not_burst(tmp_path: Path) -> None:
     bomb = gzip.compress(b"1,2\n" * 2**25, 9, mtime=0)  # 128 MiB
     assert len(bomb) < 2**18
-    found = []
-    used = peak(lambda: found.append(message(read_table, tmp_path / "bomb.csv", bomb)))
-    assert found == [": a gzip file more than 100 times larger inside than outside; unpack it first"]
+    messages = []
+    used = peak(lambda: messages.append(message(read_table, tmp_path / "bomb.csv", bomb)))
+    assert messages == [": a gzip file more than 100 times larger inside than outside; unpack it first"]
     assert used < 4 * ALWAYS_READ
 
 
@@ -152,9 +152,9 @@ def test_packed_archives_do_not_burst(tmp_path: Path) -> None:
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, maskerade_fast_kind="posterior", maskerade_fast_version=1, X=np.zeros(2**24))
     assert path.stat().st_size < 2**18
-    found = []
-    used = peak(lambda: found.append(message(mf.load, path, path.read_bytes())))
-    assert found == [": damaged (more than 100 times larger inside than outside)"]
+    messages = []
+    used = peak(lambda: messages.append(message(mf.load, path, path.read_bytes())))
+    assert messages == [": damaged (more than 100 times larger inside than outside)"]
     assert used < 2**22
 
 
