@@ -1,10 +1,14 @@
-"""Comparisons of results: near in units of the largest entry, or equal in every bit."""
+"""Comparisons of results: near in units of the largest entry, or equal in every bit. One thread; peaks of memory."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import tracemalloc
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numba
 import numpy as np
 
 
@@ -29,3 +33,24 @@ def same_bits(left: Any, right: Any) -> None:
 def gradients(grad: Any) -> list[Any]:
     """Arrays of a gradient of likelihoods: by weights, means, scales and noise variances."""
     return [grad.weights, grad.means, grad.scales, grad.noise_variance]
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compiled loops run on one thread within."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
+
+
+def peak(call: Callable[[], Any]) -> int:
+    """The most bytes that a call has allocated at once."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import oracle
 import pytest
 from batches import as_type, random_batch
-from comparisons import close
+from comparisons import close, one_thread
 
 from maskerade_fast.errors import UnequalMassWarning
 from maskerade_fast.model.gmm import GMMBatch, GMMGradient, concat
@@ -160,20 +159,16 @@ def test_equal_mixtures_are_exactly_at_0(D: int, options: dict[str, Any], rng: n
 def test_chunks_and_threads_leave_the_bits(D: int, options: dict[str, Any], rng: np.random.Generator) -> None:
     a, b, metric = (random_batch(rng, 301, D), random_batch(rng, 523, D), Metric(**options))
     G = rng.normal(size=(301, 523))
-    before = numba.get_num_threads()
-    results = []
-    try:
-        for threads in (1, before):
-            numba.set_num_threads(threads)
-            g = energy_distance_vjp(a, b, G, metric=metric)
-            results.append(
-                [energy_distance(a, b, metric=metric), energy_distance(a, metric=metric), g.weights, g.means, g.scales]
-            )
-    finally:
-        numba.set_num_threads(before)
-    for x, y in zip(*results, strict=True):
-        np.testing.assert_array_equal(x, y)
-    E, symmetric, g_weights = results[0][:3]
+
+    def results() -> list[np.ndarray]:
+        g = energy_distance_vjp(a, b, G, metric=metric)
+        E = [energy_distance(a, other, metric=metric) for other in (b, None)]
+        return [*E, g.weights, g.means, g.scales]
+
+    E, symmetric, g_weights, *others = results()
+    with one_thread():
+        for x, y in zip(results(), (E, symmetric, g_weights, *others), strict=True):
+            np.testing.assert_array_equal(x, y)
     np.testing.assert_array_equal(energy_distance(a[17:140], b[300:], metric=metric), E[17:140, 300:])
     np.testing.assert_array_equal(energy_distance(a[100:], metric=metric), symmetric[100:, 100:])
     part = energy_distance_vjp(a[100:], b, G[100:], metric=metric)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import tracemalloc
 from typing import Any
 
-import numba
 import numpy as np
 import oracle
 import pytest
 from batches import as_type, random_batch
-from comparisons import close
+from comparisons import close, one_thread, peak
 from kernel_functions import covariance_from_distance, hyperkernel_pullback
 
-from maskerade_fast.backends import to_device, to_host
 from maskerade_fast.model.gmm import GMMBatch
 from maskerade_fast.ops.distances import Metric, energy_distance
 from maskerade_fast.ops.hyperkernel import HyperKernel, hyperkernel, hyperkernel_matvec, hyperkernel_vjp
@@ -134,12 +131,8 @@ def test_matvec(options: dict[str, Any], parameters: dict[str, Any], rng: np.ran
     assert single.shape == (301,)
     np.testing.assert_array_equal(single, product[:, 1])
     np.testing.assert_array_equal(hyperkernel_matvec(a[20:], b, v, **parameters, metric=metric), product[20:])
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
+    with one_thread():
         np.testing.assert_array_equal(hyperkernel_matvec(a, b, v, **parameters, metric=metric), product)
-    finally:
-        numba.set_num_threads(threads)
     own = hyperkernel_matvec(b, None, v, **parameters, metric=metric)
     close(own, hyperkernel(b, **parameters, metric=metric) @ v)
 
@@ -149,14 +142,7 @@ def test_matvec_memory(rng: np.random.Generator) -> None:
     g = random_batch(rng, 10_000, 1, noise=True)
     v = rng.normal(size=10_000)
     hyperkernel_matvec(g[:2], g[:2], v[:2], outputscale=1.0, lengthscale=1.0)
-    tracemalloc.start()
-    try:
-        out = hyperkernel_matvec(g[:500], g, v, outputscale=1.0, lengthscale=1.0)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 20e6
-    close(out[:3], hyperkernel(g[:3], g, outputscale=1.0, lengthscale=1.0) @ v)
+    assert peak(lambda: hyperkernel_matvec(g[:500], g, v, outputscale=1.0, lengthscale=1.0)) < 20e6
 
 
 # types, empty batches, bad input
@@ -195,33 +181,6 @@ def test_empty_batches(options: dict[str, Any], rng: np.random.Generator) -> Non
         assert product.tolist() == np.zeros((len(a), 2)).tolist()
 
 
-def bits(*arrays: Any) -> list[bytes]:
-    return [to_host(array).tobytes() for array in arrays]
-
-
-@both_powers
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-@pytest.mark.usefixtures("emulated")
-def test_methods_have_the_bits_of_the_functions(
-    device: str, parameters: dict[str, Any], rng: np.random.Generator
-) -> None:
-    settings: dict[str, Any] = {**parameters, "metric": Metric(**METRICS[4])}
-    kernel = HyperKernel(**settings)
-    a, b = (random_batch(rng, B, 1, unit=False, noise=True).to(device) for B in (3, 5))
-    distance = squared_distance(a, b, metric=kernel.metric)
-    assert bits(kernel.squared_distance(a, b)) == bits(distance)
-    assert bits(kernel.of_distance(distance)) == bits(covariance_from_distance(distance, **parameters))
-    for other in (b, kernel.prepare(b), None):
-        G, v = (to_device(rng.normal(size=shape), device) for shape in ((3, len(other or a)), (len(other or a), 2)))
-        assert bits(kernel.matrix(a, other)) == bits(hyperkernel(a, other, **settings))
-        assert bits(kernel.matvec(a, other, v)) == bits(hyperkernel_matvec(a, other, v, **settings))
-        K, pullback = kernel.pullback(a, other)
-        assert bits(K) == bits(hyperkernel_pullback(a, other, **settings)[0])
-        gradients = pullback(G), hyperkernel_vjp(a, other, G, **settings)
-        left, right = ([getattr(g, part) for part in PARTS] for g in gradients)
-        assert bits(*left) == bits(*right)
-
-
 def test_settings_are_values() -> None:
     two: Any = np.float32(2.0)
     square: Any = np.int64(2)
@@ -244,7 +203,7 @@ def test_settings_are_values() -> None:
 def test_a_kernel_without_a_metric_takes_that_of_a_prepared_batch(rng: np.random.Generator) -> None:
     a, metric = random_batch(rng, 3, 1, unit=False, noise=True), Metric(mass_weight=0.4)
     ready, bare = prepare(a, metric=metric), HyperKernel(1.0, 1.0)
-    assert bits(bare.matrix(a, ready)) == bits(HyperKernel(1.0, 1.0, metric=metric).matrix(a, a))
+    np.testing.assert_array_equal(bare.matrix(a, ready), HyperKernel(1.0, 1.0, metric=metric).matrix(a, a))
     with pytest.raises(ValueError, match="but the batch was prepared for"):
         HyperKernel(1.0, 1.0, metric=Metric()).matrix(ready)
 

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import oracle
 import pytest
-from comparisons import close
+from comparisons import close, one_thread
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import ndtr, ndtri
 
@@ -156,18 +155,15 @@ def test_observation_without_weight_changes_no_bit(rng: np.random.Generator) -> 
 
 def test_a_point_does_not_depend_on_others_or_on_threads(rng: np.random.Generator) -> None:
     W, means, variances = problem(rng, 40, 150)
-    y, levels, threads = rng.normal(size=150), [0.05, 0.5, 0.9], numba.get_num_threads()
+    y, levels = rng.normal(size=150), [0.05, 0.5, 0.9]
 
     def everything(columns: Any) -> tuple[Any, ...]:
         p = combine_gaussians(W, means[:, columns], variances[:, columns])
         return p.mean, p.variance, p.log_density(y[columns]), p.cdf(y[columns]), *p.quantile(levels)
 
     together = everything(slice(None))
-    try:
-        numba.set_num_threads(1)
+    with one_thread():
         serial = everything(slice(None))
-    finally:
-        numba.set_num_threads(threads)
     alone = everything([137])
     for a, b, c in zip(together, serial, alone, strict=True):
         assert_array_equal(a, b)
@@ -176,13 +172,10 @@ def test_a_point_does_not_depend_on_others_or_on_threads(rng: np.random.Generato
 
 def test_joint_does_not_depend_on_threads(rng: np.random.Generator) -> None:
     W, means, _ = problem(rng, 12, 150)
-    C, threads = covariances(rng, 12, 150), numba.get_num_threads()
+    C = covariances(rng, 12, 150)
     joint = combine_gaussians_joint(W, means, C, means[0])
-    try:
-        numba.set_num_threads(1)
+    with one_thread():
         serial = combine_gaussians_joint(W, means, C, means[0])
-    finally:
-        numba.set_num_threads(threads)
     assert joint.log_density == serial.log_density
     assert_array_equal(joint.mean, serial.mean)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from comparisons import one_thread
 
 import maskerade_fast as mf
 from maskerade_fast import _memory
@@ -126,20 +127,15 @@ def test_observations_of_a_surrogate() -> None:
 @pytest.mark.slow
 def test_an_integral_takes_about_what_is_said() -> None:
     """Within a factor of five: the figure is for one core of some machine."""
-    import numba
-
     metric = mf.Metric(mass_weight=1.0)
     surrogate, count = mf.Surrogate.fit(TWO, [-1.0, -2.0], metric=metric), 6000
     drawn = np.random.default_rng(0).uniform(size=(3, 3 * count))
     offsets = np.arange(0, 3 * count + 1, 3)
     nodes = mf.GMMBatch.trusted(offsets, drawn[0], drawn[1][:, None], drawn[2][:, None], np.ones(count))
-    threads, times = numba.get_num_threads(), []
-    numba.set_num_threads(1)
-    try:
+    times = []
+    with one_thread():
         for _ in range(3):
             start = time.perf_counter()
             mf.integrate(surrogate, nodes, np.full(count, 1.0 / count))
             times.append(time.perf_counter() - start)
-    finally:
-        numba.set_num_threads(threads)
     assert 0.2 < min(times) / integral_seconds(3 * count) < 5.0

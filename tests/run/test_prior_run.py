@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from comparisons import one_thread
 
 import maskerade_fast as mf
 from maskerade_fast.quadrature import problem
@@ -103,17 +104,11 @@ def test_standardise_off_takes_the_numbers_as_they_are():
 
 
 def test_same_seed_same_bits_whatever_the_threads(post):
-    import numba
-
     state = np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
     again, other = fit(), fit(seed=4)
     generator = fit(seed=np.random.default_rng(3))
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
+    with one_thread():
         alone = fit()
-    finally:
-        numba.set_num_threads(before)
     for same in (again, generator, alone):
         assert same.log_evidence == post.log_evidence
         np.testing.assert_array_equal(same.mixtures.means, post.mixtures.means)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import io
 import struct
-import tracemalloc
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -21,6 +20,7 @@ import pytest
 pytest.importorskip("hypothesis")
 
 import forged
+from comparisons import peak
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -128,15 +128,6 @@ def message(read: Callable[[Path], Any], path: Path, content: bytes) -> str:
     with pytest.raises(mf.DataError) as caught:
         read(path)
     return str(caught.value).removeprefix(str(path))
-
-
-def peak(call: Callable[[], Any]) -> int:
-    tracemalloc.start()
-    try:
-        call()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 def test_packed_tables_do_not_burst(tmp_path: Path) -> None:
