@@ -53,7 +53,7 @@ def test_ascents_rise_within_their_budget(target: CountedPosterior, rng: np.rand
     assert ascend(target, starts, 5) == []
 
 
-def test_company_does_not_change_an_ascent(target: CountedPosterior, rng: np.random.Generator) -> None:
+def test_an_ascent_does_not_depend_on_others(target: CountedPosterior, rng: np.random.Generator) -> None:
     latent = PRIOR.sample(2, rng).latent
     starts = [Summit(int(n), xi, 0.0) for n, xi in zip(latent.sizes, latent.points(), strict=True)]
     together = ascend(target, starts, 3 * 10 * len(starts))
@@ -61,7 +61,7 @@ def test_company_does_not_change_an_ascent(target: CountedPosterior, rng: np.ran
     np.testing.assert_array_equal(alone[0].xi, together[2].xi)
 
 
-def test_twins_are_told(rng: np.random.Generator) -> None:
+def test_twins_are_recognised(rng: np.random.Generator) -> None:
     latent_map = PRIOR.latent_map
     draws = PRIOR.sample([1, 1, 2], rng)
     g = draws.mixtures[draws.latent.sizes == 3][0]

@@ -94,7 +94,7 @@ def test_ordinary_targets_far_from_0(capsys: pytest.CaptureFixture[str], tmp_pat
         assert len(predicted(capsys, tmp_path / "m.npz", written(tmp_path / "n.csv", "x,y", [A[:2], cells[:2]]))) == 2
 
 
-def test_a_header_that_the_model_knows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_header_of_the_models_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Numbers as names: what `fit` took as a header, `predict` takes as one, in any order; so do names of options."""
     data = written(tmp_path / "d.csv", "2018,2019,y", [A, B, Y])
     model = fitted(capsys, data, "--header", "yes")

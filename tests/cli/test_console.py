@@ -404,7 +404,7 @@ def test_an_interrupt_while_modules_load(command: list[str], wait: float, tmp_pa
         ([], [], False),
     ],
 )
-def test_the_command_knows_itself(
+def test_a_command_is_told_from_other_programs(
     monkeypatch: pytest.MonkeyPatch, argv: list[str], orig_argv: list[str], command: bool
 ) -> None:
     monkeypatch.setattr(sys, "argv", argv)

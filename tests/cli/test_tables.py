@@ -366,7 +366,7 @@ def test_c44_headers(
         ("t,y", [[1, 3, 2, 5, 4], range(5)], ["--split", "last", "--test-fraction", "0.2"], "not in the order of t"),
     ],
 )
-def test_what_deserves_a_look_is_said(
+def test_odd_columns_are_reported(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, names: str, columns: Any, options: list[str], words: str
 ) -> None:
     status, out, _ = run(capsys, "fit", written(tmp_path / "d.csv", names, columns), *options, *FAST)

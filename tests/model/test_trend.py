@@ -127,7 +127,9 @@ def test_single_precision_and_an_empty_basis(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("n_points", [40, 600])
-def test_bits_depend_on_no_company(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, n_points: int) -> None:
+def test_bits_do_not_depend_on_the_batch(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, n_points: int
+) -> None:
     """600 points are enough for threads to share a matrix."""
     g = ragged(rng, [2, 3, 1], 1)
     X, y, X_new = rng.uniform(size=(n_points, 1)), rng.normal(size=n_points), rng.uniform(size=(140, 1))

@@ -41,7 +41,7 @@ def test_leaving_out_is_predicting_from_the_others(rng: np.random.Generator, tre
     assert_allclose(left_out_probabilities(g, weights, data), expected, rtol=1e-9)
 
 
-def test_singular_mixtures_and_those_without_weight_have_no_say(rng: np.random.Generator) -> None:
+def test_singular_mixtures_and_those_without_weight_do_not_count(rng: np.random.Generator) -> None:
     g = with_noise(ragged(rng, [2, 1, 3], 1), [0.1, 0.0, 0.2])
     X = np.linspace(0.0, 1e-9, 30)  # about the same point: singular without noise
     data = RegressionData(X, rng.normal(size=30))

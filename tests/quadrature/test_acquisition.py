@@ -116,7 +116,7 @@ def test_information_is_finite_at_an_observation_and_for_twins(rng):
         assert np.isfinite(part).all()
 
 
-def test_without_jitter_an_observation_tells_nothing_new(rng):
+def test_without_jitter_an_observation_has_no_information(rng):
     s = Surrogate.fit(random_batch(rng, 6), rng.normal(size=6), jitter=0.0)
     e = integrate(s, random_batch(rng, 40), np.full(40, 1 / 40))
     np.testing.assert_array_equal(mutual_information(s, e, s.mixtures), 0.0)
@@ -126,7 +126,7 @@ def test_without_jitter_an_observation_tells_nothing_new(rng):
     assert set(_GreedyInformation(s, e, pool).pick(np.arange(9), 3)) == {6, 7, 8}
 
 
-def test_batches_know_at_least_what_their_members_know(rng):
+def test_a_batch_informs_at_least_as_much_as_its_members(rng):
     s, e, candidates = problem(rng)
     single, none = (mutual_information(s, e, c) for c in (candidates, candidates[:0]))
     both = mutual_information(s, e, candidates, batch=True)

@@ -103,7 +103,7 @@ def test_variances_are_no_less_than_the_jitter() -> None:
             assert e.variance <= 1e-6 * s.outputscale * float(np.sum(np.abs(e.coefficients[: len(nodes)])) ** 2)
 
 
-def test_lost_digits_are_said() -> None:
+def test_lost_digits_are_reported() -> None:
     """Mixtures that nearly repeat each other, almost without jitter; not with the default one, however near."""
     g = drawn(8)
     near = mf.GMMBatch(g.offsets, g.weights, g.means * (1.0 + 1e-9), g.scales, g.noise_variances)

@@ -103,7 +103,7 @@ def test_values_without_shape_end_at_a_bound(rng):
     assert not Surrogate.fit(g, np.zeros(20), lengthscale=100.0).at_bound
 
 
-def test_lengths_below_the_spacing_are_said_to_be(rng: np.random.Generator) -> None:
+def test_lengths_below_the_spacing_are_reported(rng: np.random.Generator) -> None:
     """The median over observations of the correlation with the nearest other one."""
     g, values = random_batch(rng, 15), rng.normal(size=15)
     for length in (0.05, 0.5, 5.0):

@@ -167,7 +167,7 @@ def test_joint_density_in_pieces(post: mf.Posterior, monkeypatch: pytest.MonkeyP
     assert plain.joint_log_density(x, np.sin(2 * np.pi * 3 * x)) == pytest.approx(whole, abs=1e-10)
 
 
-def test_few_effective_draws_are_confessed() -> None:
+def test_few_effective_draws_are_reported() -> None:
     x = np.linspace(0.0, 1.0, 200)
     y = np.sin(40 * x) * np.cos(7 * x) + 0.5 * np.sin(90 * x)
     post = mf.marginalise(x, y, budget=60, max_components=3, seed=0, noise_variance=1e-6, device="cpu")

@@ -1,4 +1,4 @@
-"""Waits (C51): how long likelihoods will take is foretold, and what cannot end in time is refused at once."""
+"""Waits (C51): the time of likelihoods is predicted, and what cannot end in time is refused at once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.usefixtures("a_slow_machine")
-def test_c51_long_waits_are_foretold(data: tuple[int, bool], budget: int | None, line: str | None) -> None:
+def test_c51_long_waits_are_predicted(data: tuple[int, bool], budget: int | None, line: str | None) -> None:
     assert foretold(rows(*data), budget) == line
 
 
@@ -128,7 +128,7 @@ def test_c51_nothing_before_the_first_likelihood_is_long(n_dims: int, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "grid"), [(3000, False), (1500, False), (50_000, True)])
-def test_c51_what_is_foretold_is_right_within_a_factor_of_two(n: int, grid: bool) -> None:
+def test_c51_predicted_times_are_right_within_a_factor_of_two(n: int, grid: bool) -> None:
     """Both times are the shortest of some, as other work on the machine only adds."""
     data = rows(n, grid)
     g = mf.GMMBatch.from_list([([0.5, 0.3, 0.2], [1.0, 15.0, 30.0], [0.5, 0.5, 1.0])], [0.05])

@@ -124,7 +124,7 @@ def test_other_acquisitions(acquisition):
     assert np.isfinite(post.log_evidence)
 
 
-def test_a_spike_is_confessed():
+def test_a_spike_is_reported():
     """One draw in a hundred carries the likelihood: the evidence cannot be trusted, and the run says so."""
     settings = {"budget": 120, "initial": 100, "acquisition": "random"}
     spike, flat = fit(noise_variance=1e-5, **settings), fit(noise_variance=10.0, **settings)

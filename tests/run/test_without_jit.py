@@ -115,7 +115,19 @@ def test_c50_the_command_line_works_without_jit(tmp_path: Path) -> None:
     table, model, out = tmp_path / "table.csv", tmp_path / "model.npz", tmp_path / "out.csv"
     table.write_text("x,y\n" + "".join(f"{a:.6f},{np.sin(9 * a):.6f}\n" for a in x))
     code = "import sys; from maskerade_fast.cli import main; sys.exit(main(sys.argv[1:]))"
-    options = ["--budget", "20", "--seed", "0", "--device", "cpu", "--quiet", "--test-fraction", "0.2"]
+    options = [
+        "--budget",
+        "8",
+        "--max-components",
+        "1",
+        "--seed",
+        "0",
+        "--device",
+        "cpu",
+        "--quiet",
+        "--test-fraction",
+        "0.2",
+    ]
     done = without_jit(code, "fit", str(table), *options, "--save", str(model))
     assert done.returncode == 0, done.stderr
     done = without_jit(code, "predict", str(model), str(table), "--predictions", str(out))

@@ -38,7 +38,7 @@ def test_names_that_are_looked_for(
     assert not any("was taken as names" in note for note in table.notes)
 
 
-def test_a_name_in_a_row_of_data_is_told(tmp_path: Path) -> None:
+def test_a_name_in_a_row_of_data_is_reported(tmp_path: Path) -> None:
     table = table_of(tmp_path, "country,1990,1991\nred,1,2\nblue,4,5\n")
     with pytest.raises(DataError, match=r"'1990' is no column; .*; line 1 was taken as data, --header yes takes it as"):
         table.column("1990")

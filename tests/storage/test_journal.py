@@ -196,7 +196,7 @@ def test_without_a_seed_the_file_keeps_one(tmp_path: Path) -> None:
     assert fit(QUICK, seed=None).log_evidence != whole.log_evidence
 
 
-def test_generators_are_told_by_their_state(tmp_path: Path) -> None:
+def test_generators_are_compared_by_their_state(tmp_path: Path) -> None:
     path = tmp_path / "run.checkpoint"
     whole = fit(QUICK, path, seed=np.random.default_rng(1))
     path.write_bytes(path.read_bytes()[:-300])
