@@ -83,18 +83,16 @@ def test_a_measure_with_few_effective_draws_is_refitted(monkeypatch: pytest.Monk
 
 def test_few_effective_draws_raise_the_sd() -> None:
     """Where hardly a draw counts, the distance to Laplace's estimate does."""
-    from dataclasses import replace
-
     from maskerade_fast.adaptive.control_variate import Controlled
     from maskerade_fast.run.adaptive_run import doubted
 
     blank = Controlled.__new__(Controlled)
     for name in Controlled.__dataclass_fields__:
         object.__setattr__(blank, name, None)
-    known = replace(blank, log_evidence=2.0, log_evidence_sd=1.0, effective_sample_size=5.0)
-    assert doubted(known, -10.0).log_evidence_sd == pytest.approx(np.hypot(1.0, 6.0))
-    assert doubted(replace(known, effective_sample_size=10.0), -10.0).log_evidence_sd == 1.0
-    assert doubted(known, -np.inf) is known
+    estimate = replace(blank, log_evidence=2.0, log_evidence_sd=1.0, effective_sample_size=5.0)
+    assert doubted(estimate, -10.0).log_evidence_sd == pytest.approx(np.hypot(1.0, 6.0))
+    assert doubted(replace(estimate, effective_sample_size=10.0), -10.0).log_evidence_sd == 1.0
+    assert doubted(estimate, -np.inf) is estimate
 
 
 def test_callback_ends_the_run() -> None:
