@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from batches import random_batch
 from comparisons import close
-from test_surrogate import CASES, batch, golden_surrogate, random_batch
+from test_surrogate import CASES, batch, golden_surrogate
 
 from maskerade_fast.model.gmm import GMMBatch, concat
 from maskerade_fast.model.prior import Prior
@@ -117,12 +118,12 @@ def test_information_is_finite_at_an_observation_and_for_twins(rng):
 
 
 def test_without_jitter_an_observation_has_no_information(rng):
-    s = Surrogate.fit(random_batch(rng, 6), rng.normal(size=6), jitter=0.0)
-    e = integrate(s, random_batch(rng, 40), np.full(40, 1 / 40))
+    s = Surrogate.fit(random_batch(rng, 6, 1), rng.normal(size=6), jitter=0.0)
+    e = integrate(s, random_batch(rng, 40, 1), np.full(40, 1 / 40))
     np.testing.assert_array_equal(mutual_information(s, e, s.mixtures), 0.0)
     assert (uncertainty(s, s.mixtures) >= 0.0).all()
     assert (uncertainty(s, s.mixtures) <= 1e-12 * s.outputscale).all()
-    pool = concat([s.mixtures, random_batch(rng, 3)])
+    pool = concat([s.mixtures, random_batch(rng, 3, 1)])
     assert set(_GreedyInformation(s, e, pool).pick(np.arange(9), 3)) == {6, 7, 8}
 
 
@@ -136,7 +137,7 @@ def test_a_batch_informs_at_least_as_much_as_its_members(rng):
 
 
 def test_ranking_ignores_a_common_shift_of_the_log_values(rng):
-    g, nodes, candidates = (random_batch(rng, k) for k in (12, 40, 30))
+    g, nodes, candidates = (random_batch(rng, k, 1) for k in (12, 40, 30))
     values = np.round(rng.normal(size=12) * 8) / 8
     results = []
     for shift in (0.0, 1e5, -1e5):
@@ -149,7 +150,7 @@ def test_ranking_ignores_a_common_shift_of_the_log_values(rng):
 def test_greedy_picks_follow_the_batch_information(rng):
     """Each greedy pick is the best extension of the batch so far, tried one by one."""
     s, e, _ = problem(rng)
-    pool = random_batch(rng, 15)
+    pool = random_batch(rng, 15, 1)
     picked = _GreedyInformation(s, e, pool).pick(np.arange(15), 8)
     for k in range(8):
         gains = [
