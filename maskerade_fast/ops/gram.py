@@ -65,7 +65,7 @@ def gram(
     -----
     O(B N M n D) time. Depends on differences of inputs only: inputs shifted without rounding give the same bits, and
     rows in another order the permuted matrix to the bit.
-    Oracle: ``tests/oracle.py::gram``.
+    Oracle: ``tests/oracle::gram``.
     """
     X, origins, seen = checked_points(X, "X", g)
     one_of(phase, "phase", PHASES)
