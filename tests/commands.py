@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from maskerade_fast.cli import main
+from maskerade_fast.storage.csv_files import Table, read_table
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -29,3 +30,9 @@ def written(path: Path, names: str, columns: Any) -> Path:
     rows = ["".join(f"{cell!s}," for cell in row)[:-1] for row in zip(*columns, strict=True)]
     path.write_text("\n".join([*([names] if names else []), *rows]) + "\n")
     return path
+
+
+def table_of(folder: Path, content: str | bytes, header: bool | None = None, expected: tuple[str, ...] = ()) -> Table:
+    """What the reader makes of a file with this content."""
+    (folder / "data.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_table(folder / "data.csv", header=header, expected=expected)

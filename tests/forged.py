@@ -155,8 +155,8 @@ def forged(parts: Sequence[tuple[bytes, bytes]], edits: Sequence[Edit]) -> bytes
             continue
         start, mark = 0, {"local": b"PK\x03\x04", "central": b"PK\x01\x02"}.get(what, b"")
         if mark:
-            found = [match.start() for match in re.finditer(re.escape(mark), whole)]
-            start, where = (found[which % len(found)] if found else 0), where % 46
+            places = [match.start() for match in re.finditer(re.escape(mark), whole)]
+            start, where = (places[which % len(places)] if places else 0), where % 46
         at = start + where % max(1, len(whole))
         whole[at : at + len(value)] = value
     return bytes(whole)

@@ -118,9 +118,9 @@ def main(kills: int) -> None:
                         f"{proposals} {done:2d}: killed after {kill.after:5.2f} s, rows had {kill.reported:3d}, "
                         f"file has {kill.kept:3d} likelihoods, {kill.torn} bytes torn"
                     )
-                found, again = timed(proposals, n_points, budget, str(path))
-                print(f"{proposals}: came through in {again:.2f} s, bits {'the same' if found == bits else 'DIFFER'}")
-                assert found == bits
+                resumed, again = timed(proposals, n_points, budget, str(path))
+                print(f"{proposals}: came through in {again:.2f} s, bits {'the same' if resumed == bits else 'DIFFER'}")
+                assert resumed == bits
     print("# all came through to the same bits")
 
 

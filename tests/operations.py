@@ -35,6 +35,13 @@ class Results(dict[str, Array]):
         return value
 
 
+def assert_same(results: Results, expected: Results) -> None:
+    """Equal in every bit, whatever the layouts of the arguments."""
+    assert results.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(results[name], value, err_msg=name)
+
+
 # Numbers of other types than the annotations have, which are taken all the same
 single: Any = np.float32
 real: Any = float
@@ -182,10 +189,10 @@ def kinds_of_results() -> list[Any]:
     surrogate = mf.Surrogate.fit(g, [-1.0, -2.0], metric=mf.Metric(mass_weight=1.0))
     likelihoods = mf.log_likelihood(g, X, y, grad=True)
     joint = mf.combine_gaussians_joint(np.eye(2), np.zeros((2, 9)), np.tile(np.eye(9), (2, 1, 1)), y)
-    found = [g, prior, prior.latent_map, prior.sample(8, 0), prior.sample(8, 0).latent, surrogate, surrogate.prepared]
-    found += [
+    results = [g, prior, prior.latent_map, prior.sample(8, 0), prior.sample(8, 0).latent, surrogate, surrogate.prepared]
+    results += [
         mf.integrate(surrogate, g, [0.5, 0.5]),
         mf.combine_gaussians(np.eye(2), np.zeros((2, 9)), np.ones((2, 9))),
     ]
-    found += [likelihoods, likelihoods.grad, mf.predict_gp(g, X, y, None, X), joint, mf.PriorMeasure(prior)]
-    return [*found, StudentMixture.prior(3)]
+    results += [likelihoods, likelihoods.grad, mf.predict_gp(g, X, y, None, X), joint, mf.PriorMeasure(prior)]
+    return [*results, StudentMixture.prior(3)]

@@ -1,4 +1,4 @@
-"""Ways of the GPU's log-likelihood, whatever the number of points."""
+"""Ways of the GPU's log-likelihood, for any number of points."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 
-def regimes(door: ModuleType, name: str) -> Any:
+def regimes(module: ModuleType, name: str) -> Any:
     """Regimes in which every number of points goes one way; blocks of 128 columns."""
     limits = {"small": (10**6, 10**6), "panels": (0, 10**6), "blocked": (0, 0)}[name]
-    return door.Regimes(*limits, tiles=9, width=128)
+    return module.Regimes(*limits, tiles=9, width=128)

@@ -18,12 +18,12 @@ OTHER = {"backends.cpu": "backends.gpu", "backends.gpu": "backends.cpu"}
 
 def modules() -> dict[str, ast.Module]:
     """Every module of the package by its dotted name below the package."""
-    found = {}
+    trees = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
-        found[name] = ast.parse(path.read_text())
-    return found
+        trees[name] = ast.parse(path.read_text())
+    return trees
 
 
 def layer(module: str) -> int | None:
@@ -113,9 +113,9 @@ KNOWN += ["backends.gpu", "backends.gpu.gram", "model", "model.gmm", "model.prio
 def test_the_checker_sees(module: str, line: str, fault: str) -> None:
     trees = {name: ast.parse("") for name in KNOWN}
     assert violations(trees) == []
-    found = violations({**trees, module: ast.parse(line)})
-    assert len(found) == 1
-    assert found[0].startswith(fault)
+    faults = violations({**trees, module: ast.parse(line)})
+    assert len(faults) == 1
+    assert faults[0].startswith(fault)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def predict_gp(
     -----
     Variances that rounding makes slightly negative become 0: down to -8 N eps max diag(C) (1 + sum |C^-1
     k|)^2, the backward error of the factorisation carried to the variance. Lower ones are reported by `info`.
-    Oracle: ``tests/oracle.py::predict_gp``.
+    Oracle: ``tests/oracle::predict_gp``.
     """
     full = one_of(covariance, "covariance", ("diagonal", "full")) == "full"
     (X, origins, _), y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)

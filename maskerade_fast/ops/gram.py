@@ -58,7 +58,7 @@ def gram(g: GMMBatch, X: Any, Y: Any = None, *, noise_variance: Any = None, phas
     -----
     O(B N M n D) time. Depends on differences of inputs only: inputs shifted without rounding give the same bits, and
     rows in another order the permuted matrix to the bit.
-    Oracle: ``tests/oracle.py::gram``.
+    Oracle: ``tests/oracle::gram``.
     """
     X, origins, seen = checked_points(X, "X", g)
     one_of(phase, "phase", PHASES)

@@ -112,7 +112,7 @@ def log_likelihood(
     O(B N^3) time, O(B N^2) on a grid. Every mixture is computed alone in a fixed order: a batch gives the same bits
     as batches of one, for any number of threads and any `max_bytes`. Below 2048 points a matrix is factored by LAPACK
     on one thread, from there on by fixed tiles on all threads.
-    Oracle: ``tests/oracle.py::log_likelihood``.
+    Oracle: ``tests/oracle::log_likelihood``.
     """
     (X, *_), y, noise, limit = checked_problem(g, X, y, noise_variance, phase, jitter, max_bytes)
     basis = None if basis is None else checked_basis(basis, "basis", len(X))

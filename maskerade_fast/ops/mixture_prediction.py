@@ -203,7 +203,7 @@ def combine_gaussians(pair_weights: Any, means: Any, variances: Any, *, factor: 
 
     Notes
     -----
-    O(h^2 M) time, O(h^2 + h M) memory. Oracle: ``tests/oracle.py::combine_gaussians``.
+    O(h^2 M) time, O(h^2 + h M) memory. Oracle: ``tests/oracle::combine_gaussians``.
     """
     means, variances = float_array(means, "means", ndim=2), float_array(variances, "variances", ndim=2)
     check_size(means, "means")

@@ -30,20 +30,12 @@ def target() -> CountedPosterior:
     return CountedPosterior(Problem.of(RegressionData(X, Y), PRIOR))
 
 
-def test_gradients_of_every_size(target: CountedPosterior, rng: np.random.Generator) -> None:
+def test_values_and_costs_of_every_size(target: CountedPosterior, rng: np.random.Generator) -> None:
+    """The likelihood less half the square of the coordinates; a gradient counts three (slopes: test_starts)."""
     latent = PRIOR.sample(2, rng).latent
     values, gradients = target.log_posteriors(latent)
     assert target.cost == 3 * len(latent)
-    assert target.evaluations == len(latent)
-    for b, xi in enumerate(latent.points()):
-        for i in range(len(xi)):
-            step = 1e-6 * np.eye(len(xi))[i]
-            sides = [
-                target.log_posteriors(PRIOR.latent_map.latent(latent.sizes[b : b + 1], xi + s))[0]
-                for s in (step, -step)
-            ]
-            slope = (sides[0][0] - sides[1][0]) / 2e-6
-            assert gradients[b][i] == pytest.approx(slope, rel=1e-4, abs=1e-4)
+    assert target.evaluations == len(latent) == len(gradients)
     expected = log_likelihood(PRIOR.latent_map.forward(latent), X, Y).value
     np.testing.assert_allclose(values + [0.5 * xi @ xi for xi in latent.points()], expected, atol=1e-10)
 
@@ -61,7 +53,7 @@ def test_ascents_rise_within_their_budget(target: CountedPosterior, rng: np.rand
     assert ascend(target, starts, 5) == []
 
 
-def test_company_does_not_change_an_ascent(target: CountedPosterior, rng: np.random.Generator) -> None:
+def test_an_ascent_does_not_depend_on_others(target: CountedPosterior, rng: np.random.Generator) -> None:
     latent = PRIOR.sample(2, rng).latent
     starts = [LatentPoint(int(n), xi, 0.0) for n, xi in zip(latent.sizes, latent.points(), strict=True)]
     together = ascend(target, starts, 3 * 10 * len(starts))
@@ -69,7 +61,7 @@ def test_company_does_not_change_an_ascent(target: CountedPosterior, rng: np.ran
     np.testing.assert_array_equal(alone[0].xi, together[2].xi)
 
 
-def test_twins_are_found(rng: np.random.Generator) -> None:
+def test_twins_are_recognised(rng: np.random.Generator) -> None:
     latent_map = PRIOR.latent_map
     draws = PRIOR.sample([1, 1, 2], rng)
     g = draws.mixtures[draws.latent.sizes == 3][0]
@@ -129,8 +121,7 @@ def test_a_draw_that_carries_the_weight_gets_its_own_distribution(target: Counte
     adaptation.design(20)
     before = target.cost
     adaptation.refine(60, 0)
-    assert adaptation.sample is not None
-    sample = adaptation.sample
+    sample: Any = adaptation.sample
     log_f = sample.log_likelihoods + sample.measure.log_density_ratio(sample.mixtures)
     heaviest = int(np.argmax(log_f))
     mode = adaptation.modes[0]

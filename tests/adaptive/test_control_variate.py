@@ -12,12 +12,13 @@ from maskerade_fast.adaptive.control_variate import (
     ControlledEstimate,
     controlled_estimate,
     cut_outliers,
+    effective_size,
     plain_estimate,
     standard_error,
 )
 from maskerade_fast.adaptive.mixture_measure import MixtureMeasure
 from maskerade_fast.adaptive.student import StudentMixture
-from maskerade_fast.model.gmm import GMMBatch
+from maskerade_fast.model.gmm import GMMBatch, concat
 from maskerade_fast.model.prior import Prior
 from maskerade_fast.quadrature.problem import default_metric
 
@@ -45,8 +46,6 @@ def estimate(seed: int, count: int = 120, outlier: float = 0.0):
     rng = np.random.default_rng(seed)
     q = measure(np.random.default_rng(5))
     batches = [q.random_draws(20, rng).mixtures for _ in range(count // 20)]
-    from maskerade_fast.model.gmm import concat
-
     mixtures = concat([PRIOR.sample(8, rng).mixtures, *batches])
     replicates = np.concatenate([np.full(24, -1), np.repeat(np.arange(count // 20), 20)])
     nets = [q.nodes(512, rng) for _ in range(8)]
@@ -57,14 +56,14 @@ def estimate(seed: int, count: int = 120, outlier: float = 0.0):
     return controlled_estimate(q, mixtures, values, replicates, nets, default_metric(PRIOR), 1, "cpu")
 
 
-def by_draws_alone(found: ControlledEstimate) -> float:
+def by_draws_alone(estimate: ControlledEstimate) -> float:
     """Log of the mean of f over the draws, outliers cut."""
-    log_f = found.log_f[found.sampled]
+    log_f = estimate.log_f[estimate.sampled]
     return plain_estimate(log_f, np.zeros(len(log_f), dtype=np.int64))[0]
 
 
 @pytest.fixture(scope="module")
-def known() -> tuple[float, np.ndarray]:
+def truth() -> tuple[float, np.ndarray]:
     """Log evidence and posterior of sizes, by many draws from the prior."""
     draws = PRIOR.sample(2**14, 3)
     values = draws.weights * np.exp(log_likelihood(draws.mixtures) + 40.0)
@@ -96,20 +95,20 @@ def test_ratio_does_not_depend_on_the_order(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.slow
-def test_unbiased_and_calibrated(known: tuple[float, np.ndarray]) -> None:
+def test_unbiased_and_calibrated(truth: tuple[float, np.ndarray]) -> None:
     """Thirty seeds: the mean error is within three standard errors of 0, the reported sd neither proud nor shy."""
     results = [estimate(seed) for seed in range(30)]
-    errors = np.array([r.log_evidence for r in results]) - known[0]
+    errors = np.array([r.log_evidence for r in results]) - truth[0]
     sds = np.array([r.log_evidence_sd for r in results])
     rms = float(np.sqrt(np.mean(errors**2)))
     assert abs(errors.mean()) < 3.0 * errors.std() / np.sqrt(30)
     assert (np.abs(errors) < 2.0 * sds).mean() >= 0.9
     assert rms / 2 < np.median(sds) < 3.0 * rms
-    plain = np.array([by_draws_alone(r) for r in results]) - known[0]
+    plain = np.array([by_draws_alone(r) for r in results]) - truth[0]
     assert rms < 0.5 * np.sqrt(np.mean(plain**2))  # the surrogate explains this one
     assert np.median([r.explained for r in results]) > 0.8
     by_size = np.mean([r.by_size for r in results], axis=0)
-    np.testing.assert_allclose(by_size, known[1], atol=0.02)
+    np.testing.assert_allclose(by_size, truth[1], atol=0.02)
 
 
 def test_leaving_out_is_exact() -> None:
@@ -154,7 +153,7 @@ def test_nothing_finite() -> None:
 
 
 def test_single_outliers_are_cut_at_twice_the_root(rng: np.random.Generator) -> None:
-    """What is taken from the mean is told; alike draws stay, and so do those among which no outlier can be told."""
+    """The second result is what the cut took from the mean; draws without a clear outlier stay."""
     log_f = rng.normal(size=400)
     np.testing.assert_array_equal(cut_outliers(log_f)[0], log_f)
     assert cut_outliers(log_f)[1] == 0.0
@@ -175,3 +174,17 @@ def test_what_is_cut_enters_the_sd() -> None:
     assert 0.0 < by_draws_alone(outlier) - by_draws_alone(plain) < 0.3 < np.log(2.0)
     assert abs(outlier.log_evidence - plain.log_evidence) < 2.0 * outlier.log_evidence_sd
     assert outlier.log_evidence_sd > 0.4
+
+
+def test_c13_weights_of_far_log_likelihoods() -> None:
+    values = np.array([-5000.0, -5001.0, -120000.0])
+    groups = np.zeros(3, dtype=np.int64)
+    log_mean, sd = plain_estimate(values, groups)
+    assert log_mean == pytest.approx(-5000.78535060115, rel=1e-14)
+    assert plain_estimate(np.array([900.0, 899.0]), groups[:2])[0] == pytest.approx(899.620114506958, rel=1e-14)
+    weights = np.array([0.731058578630005, 0.268941421369995, 0.0])
+    assert effective_size(values) == pytest.approx(1.0 / float(weights @ weights), rel=1e-14)
+    for shift in (1e5, -1e5):
+        assert plain_estimate(values + shift, groups)[0] - shift == pytest.approx(log_mean, abs=1e-10)
+        assert plain_estimate(values + shift, groups)[1] == pytest.approx(sd, rel=1e-7)
+        assert effective_size(values + shift) == pytest.approx(effective_size(values), rel=1e-10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import oracle
 import pytest
 
 import maskerade_fast as mf
@@ -29,9 +30,8 @@ def test_the_missing_sine_is_the_best_of_all_narrow_components(trend: str) -> No
     """Its frequency is that of the sine in the data; its weight is the likelihood's maximum, and the gain as stated."""
     y = np.sin(2.0 * X) + 0.2 * np.sin(2.0 * np.pi * 13.0 * X + 0.4) + 3.0 * X * (trend == "linear")
     target = target_of(y, trend)
-    found = missing_sine(target, smooth_kernel())
-    assert found is not None
-    weight, frequency = found
+    sine: Any = missing_sine(target, smooth_kernel())
+    weight, frequency = sine
     assert frequency == pytest.approx(13.0, abs=0.2)
 
     def value(w: float, m: float) -> float:
@@ -69,9 +69,8 @@ def test_a_kernel_grows_by_the_sine(fixed_mass: bool) -> None:
     g = smooth_kernel()
     (mode,) = latent_points(target.latent_map.inverse(g), target.values(g))
     cost = target.cost
-    start = grown_start(target, mode, np.random.default_rng(0))
+    start: Any = grown_start(target, mode, np.random.default_rng(0))
     assert target.cost - cost == growing_cost(target)
-    assert start is not None
     assert start.size == 2
     rise = start.log_posterior + 0.5 * start.xi @ start.xi - mode.log_posterior - 0.5 * mode.xi @ mode.xi
     assert rise > 3.0
@@ -86,8 +85,7 @@ def test_starts_are_where_the_prior_has_room(trend: str) -> None:
     """Also where nothing is left but a constant: a frequency of 0 would lie 37 standard deviations out."""
     target = target_of(np.sin(2.0 * np.pi * 5.0 * X) + 4.0 + X, trend)
     starts = spectral_starts(target)
-    grown = grown_start(target, starts[0], np.random.default_rng(0))
-    assert grown is not None
+    grown: Any = grown_start(target, starts[0], np.random.default_rng(0))
     for start in (*starts, grown):
         assert np.abs(start.xi).max() < 8.0
         values, _ = target.log_posteriors(target.latent_map.latent([start.size], start.xi))
@@ -97,29 +95,34 @@ def test_starts_are_where_the_prior_has_room(trend: str) -> None:
 def test_sines_are_sought_beside_the_trend() -> None:
     """A steep line hides the sine from a spectrum of the raw data."""
     y = 50.0 * (X - 0.5) + np.sin(2.0 * np.pi * 9.0 * X)
-    (first, *_) = spectral_starts(target_of(y, "linear"))
-    assert target_of(y, "linear").latent_map.forward(target_of(y, "linear").latent_map.latent([1], first.xi)).means[
-        0, 0
-    ] == pytest.approx(9.0, abs=0.3)
+    target = target_of(y, "linear")
+    (first, *_) = spectral_starts(target)
+    mixture = target.latent_map.forward(target.latent_map.latent([1], first.xi))
+    assert mixture.means[0, 0] == pytest.approx(9.0, abs=0.3)
 
 
 @pytest.mark.parametrize("trend", ["none", "linear"])
 def test_gradients_of_log_posteriors_meet_differences(trend: str) -> None:
     """Likelihood and prior, in the latent coordinates."""
     target = target_of(np.sin(2.0 * np.pi * 5.0 * X) + X, trend)
-    rng = np.random.default_rng(4)
-    sizes = [1, 3]
-    dimensions = [target.latent_map.dimension(n) for n in sizes]
-    start = 0.7 * rng.normal(size=sum(dimensions))
+    for n in (1, 2, 3):
+        start = 0.7 * np.random.default_rng(4).normal(size=target.latent_map.dimension(n))
 
-    def values(xi: np.ndarray) -> np.ndarray:
-        found, _ = target.log_posteriors(target.latent_map.latent(sizes, xi))
-        return np.asarray(found)
+        def value(xi: np.ndarray, n: int = n) -> float:
+            return float(target.log_posteriors(target.latent_map.latent([n], xi))[0][0])
 
-    _, gradients = target.log_posteriors(target.latent_map.latent(sizes, start))
-    step = 1e-5 * np.eye(len(start))
-    slopes = np.array([(values(start + h) - values(start - h)) / 2e-5 for h in step])
-    edges = np.cumsum([0, *dimensions])
-    for b, gradient in enumerate(gradients):
-        own = slopes[edges[b] : edges[b + 1], b]
-        np.testing.assert_allclose(gradient, own, rtol=0, atol=1e-5 * np.abs(own).max())
+        _, (gradient,) = target.log_posteriors(target.latent_map.latent([n], start))
+        slopes = oracle.central_differences(value, start, step=1e-5)
+        np.testing.assert_allclose(gradient, slopes, rtol=0, atol=1e-5 * np.abs(slopes).max())
+
+
+@pytest.mark.parametrize("dropped", [0.0, 0.3])
+def test_c11_frequencies_of_a_spectrum_are_cycles_per_unit_of_x(dropped: float) -> None:
+    """Start frequencies are over x̃, whose unit is the range of x; uneven spacing makes no difference."""
+    x = 0.05 * np.arange(200)
+    x = x[np.random.default_rng(0).uniform(size=200) >= dropped]
+    window = float(np.ptp(x))
+    target = target_of(np.sin(2 * np.pi * 2 * x), x=(x - x[0]) / window)
+    leading = next(start for start in spectral_starts(target) if start.size == 1)
+    mixture = target.latent_map.forward(target.latent_map.latent([1], leading.xi))
+    assert float(mixture.means[0, 0]) / window == pytest.approx(2.0, abs=0.05)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import pytest
+from comparisons import one_thread
 from scipy import stats
 from scipy.special import logsumexp
 
@@ -133,11 +133,7 @@ def test_bits_of_a_ratio_depend_on_its_draw_alone(rng: np.random.Generator) -> N
     together = mixture.log_ratio(xi)
     for rows in (slice(0, 1), slice(7, 300), slice(1499, 1500)):
         np.testing.assert_array_equal(mixture.log_ratio(xi[rows]), together[rows])
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
+    with one_thread():
         np.testing.assert_array_equal(mixture.log_ratio(np.tile(xi, (20, 1)))[:1500], together)
-    finally:
-        numba.set_num_threads(threads)
     np.testing.assert_array_equal(mixture.log_ratio(np.tile(xi, (20, 1)))[-1500:], together)
     np.testing.assert_array_equal(mixture.log_ratio(xi[::2]), together[::2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import math
 import os
@@ -25,9 +24,7 @@ from maskerade_fast._start import is_command
 from maskerade_fast._streams import Stream
 from maskerade_fast.cli import console, main
 from maskerade_fast.cli.console import Session, run
-from maskerade_fast.posterior.history import HistoryRow
 from maskerade_fast.run.drive import progress_bar
-from maskerade_fast.run.heartbeat import heartbeat, ticking
 from maskerade_fast.storage import output_files
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals, descriptors and /dev/full of POSIX")
@@ -351,15 +348,6 @@ def test_an_interrupt_while_scipy_reads_its_table_of_sobol_directions(tmp_path: 
     assert done.stdout.split() == [str(qmc.Sobol(40, scramble=False).random(4)[3].sum()), "2"]
 
 
-def test_a_fit_is_ended_by_its_heartbeat() -> None:
-    row = HistoryRow(1, 1, 0.0, 0.0, 1.0, 0.0)
-    session = Session()
-    with heartbeat(print, stop=lambda: session.interrupted) as beat:
-        assert beat(row) is False
-        session.interrupts = 1
-        assert beat(row) is True
-
-
 @posix
 def test_signals_that_the_caller_ignores_stay_ignored() -> None:
     """As in the background of a shell script, or under nohup."""
@@ -416,7 +404,7 @@ def test_an_interrupt_while_modules_load(command: list[str], wait: float, tmp_pa
         ([], [], False),
     ],
 )
-def test_the_command_knows_itself(
+def test_a_command_is_told_from_other_programs(
     monkeypatch: pytest.MonkeyPatch, argv: list[str], orig_argv: list[str], command: bool
 ) -> None:
     monkeypatch.setattr(sys, "argv", argv)
@@ -427,49 +415,6 @@ def test_the_command_knows_itself(
 def test_an_import_as_a_library_changes_no_handlers() -> None:
     code = "import signal; b = signal.getsignal(2); import maskerade_fast; assert signal.getsignal(2) is b"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-# ---- heartbeat ----
-
-
-def test_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
-    heard = threading.Event()
-
-    def say(line: str) -> None:
-        lines.append(line)
-        heard.set()
-
-    with heartbeat(say, every=0.01) as beat:
-        assert heard.wait(20.0)
-        beat(HistoryRow(120, 120, 1.0, -613.24, 0.41, -600.0))
-        heard.clear()
-        assert heard.wait(20.0)
-        heard.clear()
-        assert heard.wait(20.0)
-    assert lines[0] == "0 s: Preparing."
-    assert lines[-1].endswith(" s: 120 likelihoods, log evidence -613.2 ± 0.4")
-    count = len(lines)
-    time.sleep(0.05)
-    assert len(lines) == count
-
-
-def test_nothing_is_said_in_a_short_block() -> None:
-    lines: list[str] = []
-    with heartbeat(lines.append):
-        pass
-    assert lines == []
-
-
-def test_ticking_ends_with_its_block() -> None:
-    with pytest.raises(ZeroDivisionError), ticking(lambda: None, every=0.01):
-        raise ZeroDivisionError
-    assert not [t for t in threading.enumerate() if "ticking" in t.name]
-
-
-def test_fragile_modules_are_there() -> None:
-    for name in console._FRAGILE:
-        assert importlib.util.find_spec(name) is not None
 
 
 def test_names_of_arguments_are_those_of_marginalise() -> None:

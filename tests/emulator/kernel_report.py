@@ -191,7 +191,7 @@ INTRODUCTION = """\
 * Shared: static shared memory in bytes, likewise.
 * Spills: the most bytes of stores and loads, and of the stack frame, and the number of variants that have any.
   `tests/kernel_exceptions.toml` has the reasons.
-* Error: on the emulator, of the operations that launch the kernel, against `tests/oracle.py`; the largest, relative to
+* Error: on the emulator, of the operations that launch the kernel, against `tests/oracle`; the largest, relative to
   the largest entry of a result. For draws it is the error of a probability, by interpolation.
 * Barriers: the number of places in the sources where the kernel can meet one, and how many of them the last sweep
   deleted one by one, each with a report.

@@ -30,7 +30,7 @@ LARGEST = 40
 SOURCES = ("kernels", "maskerade_fast", "tests", "bench/gpu")
 BACKENDS = tuple(f"maskerade_fast/{name}" for name in ("backends", "_checks.py", "_memory.py", "errors.py"))
 EMULATOR = (
-    *("kernels", *BACKENDS, "tests/conftest.py", "tests/oracle.py"),
+    *("kernels", *BACKENDS, "tests/conftest.py", "tests/oracle"),
     *("tests/emulator/*.hpp", "tests/emulator/emulate.py", "tests/emulator/fake_*.py", "tests/emulator/sanitize.py"),
 )
 SOURCES_OF = {  # tests that run no more than this: half an hour and more, which few changes touch

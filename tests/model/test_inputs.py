@@ -142,22 +142,9 @@ def test_order_of_names() -> None:
     assert X.ordered_as(None) is X
     nameless = Inputs(X.numbers, X.origins)
     assert nameless.ordered_as(("c", "a", "b")) is nameless
-
-
-@pytest.mark.parametrize(
-    ("found", "expected", "words"),
-    [
-        (("u", "v"), ("a", "b"), r"columns u, v, expected a, b .*\(missing a, b; unknown u, v\)"),
-        (("a", "b", "c"), ("a", "b"), r"\(unknown c\)"),
-        (("a",), ("a", "b"), r"\(missing b\)"),
-        (("a", "b", "a"), ("a", "b"), "some of one name, expected them in the model's order: a, b"),
-        (("b", "a", "a"), ("a", "a", "b"), "some of one name"),
-    ],
-)
-def test_names_that_do_not_fit(found: tuple[str, ...], expected: tuple[str, ...], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        check_names(found, expected, "X")
     check_names(("a", "a", "b"), ("a", "a", "b"), "X")
+    with pytest.raises(ValueError, match="some of one name"):
+        check_names(("b", "a", "a"), ("a", "a", "b"), "X")
 
 
 @pytest.mark.parametrize(

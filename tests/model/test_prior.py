@@ -171,38 +171,7 @@ def test_bad_counts_are_named():
         sobol_normal(21202, 2, np.random.default_rng(0))
 
 
-def test_moments_of_the_draws():
-    """Means over 2^13 draws of size 3 against the distributions of mathematics.md section 4."""
-    prior = Prior(
-        [2.0, 1.0],
-        [0.5, -1.0],
-        [0.3, 0.6],
-        [0.0, 0.0, 1.0],
-        noise_variance=LogNormal(-3.0, 0.7),
-        mass=LogNormal(0.2, 0.4),
-    )
-    g = prior.sample(2**13, 5).mixtures
-    unit = (g.weights / np.repeat(g.mass, 3)).reshape(-1, 3)
-    assert_allclose(unit.mean(axis=0), 1 / 3, rtol=2e-3)
-    assert_allclose(unit.var(axis=0), 1 / 18, rtol=1e-2)  # Dirichlet(1, 1, 1)
-    assert_allclose(np.cov(unit.T)[0, 1], -1 / 36, rtol=2e-2)
-    assert_allclose(g.means.std(axis=0), [2.0, 1.0], rtol=5e-3)
-    assert_allclose(g.means.mean(axis=0), 0.0, atol=5e-3)
-    assert_allclose(np.log(g.scales).mean(axis=0), [0.5, -1.0], atol=2e-3)
-    assert_allclose(np.log(g.scales).std(axis=0), [0.3, 0.6], rtol=5e-3)
-    assert_allclose(np.log(np.asarray(g.noise_variances)).std(), 0.7, rtol=5e-3)
-    assert_allclose(np.log(g.mass).mean(), 0.2, atol=2e-3)
-
-
-@pytest.mark.parametrize("concentration", [0.3, 1.0, 4.0])
-def test_dirichlet_moments_for_other_concentrations(concentration):
-    prior = Prior([1.0], [0.0], [1.0], [0.0, 0.0, 0.0, 1.0], concentration, 0.1, 1.0)
-    unit = prior.sample(2**12, 2).mixtures.weights.reshape(-1, 4)
-    assert_allclose(unit.mean(axis=0), 0.25, rtol=1e-2)
-    assert_allclose(unit.var(axis=0), 0.25 * 0.75 / (4 * concentration + 1), rtol=3e-2)
-
-
-@pytest.mark.parametrize("concentration", [1e-5, 1e-3, 1e-2])
+@pytest.mark.parametrize("concentration", [1e-5, 1e-3, 1e-2, 1.0, 1e3])
 def test_extreme_concentration(concentration):
     prior = Prior([1.0], [0.0], [1.0], [0.0, 0.0, 1.0], concentration, 0.1, 1.0)
     g = prior.sample(1024, 0).mixtures
@@ -210,7 +179,7 @@ def test_extreme_concentration(concentration):
     assert (g.weights > 0.0).all()
     assert_allclose(g.mass, 1.0, rtol=0, atol=1e-12)
     assert np.isfinite(prior.log_density(g)).all()
-    # nearly all the mass on one component, each as often
+    # each component as often the heaviest, for small concentrations with nearly all the mass
     owners = g.weights.reshape(-1, 3).argmax(axis=1)
     assert_allclose(np.bincount(owners, minlength=3) / 1024, 1 / 3, atol=0.02)
 
@@ -219,7 +188,7 @@ def test_draws_are_finite_for_every_seed():
     """Small nets, where an unscrambled one would start at minus infinity."""
     prior = Prior.from_data(np.linspace(0.0, 1.0, 30), max_components=2)
     for seed in range(200):
-        draws = prior.sample([1, 2, 4][seed % 3], seed)
+        draws = prior.sample([1, 2, 4, 64][seed % 4], seed)
         assert np.isfinite(draws.latent.values).all()
         for name in ("weights", "means", "scales", "noise_variances"):
             assert np.isfinite(getattr(draws.mixtures, name)).all()
@@ -324,36 +293,6 @@ def test_density_is_that_of_the_latent_normal():
             expected -= [log_abs_det(prior.latent_map, latent[b]) for b in range(len(latent))]
             expected += np.log(prior.size_probabilities[latent.sizes - 1])
             assert_allclose(prior.log_density(draws.mixtures), expected, rtol=0, atol=1e-10)
-
-
-def test_density_against_scipy():
-    """From the named distributions, one mixture of each size."""
-    prior = Prior([2.0], [0.3], [0.6], [0.4, 0.6], 1.7, LogNormal(-3.0, 2.0), LogNormal(0.1, 0.9))
-    g = GMMBatch.from_list([([1.3], [0.7], [1.1]), ([0.5, 1.5], [0.2, 3.0], [0.4, 2.0])], [0.02, 0.3])
-    expected = np.log([0.4, 0.6])
-    for b, (p, mass) in enumerate(((np.array([1.0]), 1.3), (np.array([0.25, 0.75]), 2.0))):
-        expected[b] += stats.halfnorm(scale=2.0).logpdf(g[b].means).sum()
-        expected[b] += stats.lognorm(s=0.6, scale=np.exp(0.3)).logpdf(g[b].scales).sum()
-        expected[b] += stats.lognorm(s=2.0, scale=np.exp(-3.0)).logpdf([0.02, 0.3][b])
-        expected[b] += stats.lognorm(s=0.9, scale=np.exp(0.1)).logpdf(mass)
-        expected[b] += stats.dirichlet([1.7] * len(p)).logpdf(p) if len(p) > 1 else 0.0
-    assert_allclose(prior.log_density(g), expected, rtol=1e-12)
-
-
-def test_density_integrates_to_the_size_probability():
-    """Midpoint rule over (w_1, m_1, m_2, s_1, s_2) of size 2 under the paper's prior: p(2) = 1/2."""
-    prior = paper(20, max_components=2)
-    quantiles = (np.arange(24) + 0.5) / 24
-    w = quantiles[:4]  # the density does not depend on w for concentration 1
-    m = 5.0 * prior.mean_sd[0] * quantiles
-    z = -5.0 + 10.0 * quantiles
-    s = np.exp(prior.log_scale_mean[0] + prior.log_scale_sd[0] * z)
-    grid = np.stack(np.meshgrid(w, m, m, s, s, indexing="ij"), axis=-1).reshape(-1, 5)
-    volume = (1 / 4) * (m[1] - m[0]) ** 2 * (prior.log_scale_sd[0] * (z[1] - z[0])) ** 2 * grid[:, 3] * grid[:, 4]
-    count = len(grid)
-    weights = np.stack([grid[:, 0], 1.0 - grid[:, 0]], axis=1).ravel()
-    g = GMMBatch(2 * np.arange(count + 1), weights, grid[:, 1:3].reshape(-1, 1), grid[:, 3:].reshape(-1, 1))
-    assert_allclose(np.exp(prior.log_density(g)) @ volume, 0.5, rtol=1e-4)
 
 
 def test_density_outside_the_support():

@@ -73,7 +73,7 @@ def test_nodes_are_shared_in_powers_of_two(measure, total, counts):
 
 @pytest.mark.parametrize("count", [1, 2, 7, 20, 100])
 @pytest.mark.parametrize("measure", [MEASURE, UNEVEN], ids=["even", "uneven"])
-def test_candidates_are_exactly_as_many_as_asked(measure, count):
+def test_candidates_are_exactly_count(measure, count):
     draws = measure.random_draws(count, 3)
     assert len(draws) == len(draws.mixtures) == len(draws.latent) == count
     assert_array_equal(draws.weights, 1.0 / count)

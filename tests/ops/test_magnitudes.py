@@ -61,11 +61,11 @@ def numbers_in(value: Any) -> np.ndarray:
 def test_large_numbers_are_refused_or_computed(name: str, what: str, value: float) -> None:
     """Warnings are errors here."""
     try:
-        found = numbers_in(OPERATIONS[name](pair(what, value)))
+        numbers = numbers_in(OPERATIONS[name](pair(what, value)))
     except ValueError as error:
         refusal = str(error)
     else:
-        assert np.isfinite(found).all()
+        assert np.isfinite(numbers).all()
         return
     assert value > 1e149
     assert re.search(rf"{what}.*(expected|exceed)", refusal)
@@ -145,8 +145,8 @@ def test_large_arguments_are_refused_by_name(call: Callable[[], Any], words: str
 
 def test_predictions_far_apart_up_to_the_bound_are_numbers() -> None:
     p = combined(1e150)
-    found = [p.mean, p.variance, p.quantile(0.3), p.log_density([1e149]), p.cdf(1e300), p.scaled(1e149, 10.0).mean]
-    assert np.isfinite(np.concatenate(found)).all()
+    results = [p.mean, p.variance, p.quantile(0.3), p.log_density([1e149]), p.cdf(1e300), p.scaled(1e149, 10.0).mean]
+    assert np.isfinite(np.concatenate(results)).all()
 
 
 def test_distances_in_float32() -> None:

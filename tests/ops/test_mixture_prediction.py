@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import oracle
 import pytest
+from comparisons import close, one_thread
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import ndtr, ndtri
 
@@ -32,25 +31,20 @@ def covariances(rng: np.random.Generator, h: int, n: int) -> Any:
     return roots @ roots.transpose(0, 2, 1) + 0.5 * np.eye(n)
 
 
-def meets(computed: Any, expected: Any) -> None:
-    """Within 1e-10 of the largest entry."""
-    assert_allclose(computed, expected, rtol=0.0, atol=1e-10 * np.max(np.abs(expected)))
-
-
 @GOLDEN_CASES
 def test_golden_pointwise(case: dict[str, Any]) -> None:
     variances = [np.diagonal(C) for C in np.array(case["gp_covariances"])]
     p = combine_gaussians(case["pair_weights"], case["gp_means"], variances)
-    meets(p.mean, case["mean"])
-    meets(p.variance, case["variance"])
-    meets(p.log_density(case["y_test"]), case["log_density"])
+    close(p.mean, case["mean"], 1e-10, least=0.0)
+    close(p.variance, case["variance"], 1e-10, least=0.0)
+    close(p.log_density(case["y_test"]), case["log_density"], 1e-10, least=0.0)
 
 
 @GOLDEN_CASES
 def test_golden_joint(case: dict[str, Any]) -> None:
     joint = combine_gaussians_joint(case["pair_weights"], case["gp_means"], case["gp_covariances"], case["y_test"])
-    meets(joint.mean, case["joint_mean"])
-    meets(joint.log_density, case["joint_log_density"])
+    close(joint.mean, case["joint_mean"], 1e-10, least=0.0)
+    close(joint.log_density, case["joint_log_density"], 1e-10, least=0.0)
 
 
 @pytest.mark.parametrize("h", [1, 2, 7])
@@ -61,6 +55,7 @@ def test_pointwise_is_the_oracle(rng: np.random.Generator, h: int) -> None:
     assert_allclose(p.mean, expected.mean, rtol=0.0, atol=1e-12)
     assert_allclose(p.variance, expected.variance, rtol=1e-12)
     assert_allclose(p.log_density(y), expected.log_density(y), rtol=0.0, atol=1e-11)
+    assert_allclose(p.cdf(y), expected.cdf(y), rtol=0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("h", "n"), [(1, 3), (4, 1), (5, 4)])
@@ -71,14 +66,6 @@ def test_joint_is_the_oracle(rng: np.random.Generator, h: int, n: int) -> None:
     log_density, mean = oracle.combine_gaussians_joint(W, means, C, y)
     assert joint.log_density == pytest.approx(log_density, abs=1e-10)
     assert_allclose(joint.mean, mean, rtol=0.0, atol=1e-11)
-
-
-def test_joint_of_one_point_is_pointwise(rng: np.random.Generator) -> None:
-    W, means, variances = problem(rng, 6, 1)
-    p = combine_gaussians(W, means, variances)
-    joint = combine_gaussians_joint(W, means, variances[:, :, None], [0.3])
-    assert joint.log_density == pytest.approx(p.log_density([0.3])[0], abs=1e-12)
-    assert_allclose(joint.mean, p.mean, rtol=0.0, atol=1e-13)
 
 
 def test_one_observation_is_its_gaussian() -> None:
@@ -102,20 +89,6 @@ def test_tails_of_the_normal_distribution() -> None:
     p = combine_gaussians([[1.0]], np.zeros((1, len(z))), np.ones((1, len(z))))
     assert_allclose(p.cdf(z), ndtr(z), rtol=4e-13)
     assert_allclose(p.cdf(z)[z > -5.0], ndtr(z[z > -5.0]), rtol=8e-15)
-
-
-def test_density_integrates_to_one_with_these_moments(rng: np.random.Generator) -> None:
-    W, means, variances = problem(rng, 5, 3, spread=2.0)
-    p = combine_gaussians(W, means, variances)
-    grid, step = np.linspace(-60.0, 60.0, 60001, retstep=True)  # the trapezoid rule is exact to rounding here
-    for k in range(3):
-        one = combine_gaussians(W, means[:, [k] * len(grid)], variances[:, [k] * len(grid)])
-        density = np.exp(one.log_density(grid))
-        assert step * density.sum() == pytest.approx(1.0, abs=1e-12)
-        assert step * (grid * density).sum() == pytest.approx(p.mean[k], abs=1e-11)
-        assert step * ((grid - p.mean[k]) ** 2 * density).sum() == pytest.approx(p.variance[k], rel=1e-11)
-        below = step * (np.cumsum(density) - 0.5 * density)
-        assert_allclose(one.cdf(grid), below, rtol=0.0, atol=1e-6)
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 50.0])  # one mode to many far apart
@@ -151,7 +124,7 @@ def test_weights_up_to_a_factor(rng: np.random.Generator) -> None:
         assert_allclose(other.log_density(means[0]), p.log_density(means[0]), rtol=0.0, atol=1e-13)
 
 
-def test_given_factor_is_used(rng: np.random.Generator) -> None:
+def test_a_factor_is_used(rng: np.random.Generator) -> None:
     factor = rng.normal(size=(5, 3))
     means, variances = rng.normal(size=(5, 4)), np.ones((5, 4))
     by_factor = combine_gaussians(factor @ factor.T, means, variances, factor=factor)
@@ -161,16 +134,6 @@ def test_given_factor_is_used(rng: np.random.Generator) -> None:
     assert_allclose(by_factor.log_density(y), by_eigenvectors.log_density(y), rtol=0.0, atol=1e-12)
     with pytest.raises(ValueError, match=r"factor: F F\^T differs"):
         combine_gaussians(factor @ factor.T, means, variances, factor=2.0 * factor)
-
-
-def test_order_of_observations_does_not_matter(rng: np.random.Generator) -> None:
-    W, means, variances = problem(rng, 8, 3)
-    order = rng.permutation(8)
-    p = combine_gaussians(W, means, variances)
-    other = combine_gaussians(W[np.ix_(order, order)], means[order], variances[order])
-    assert_allclose(other.mean, p.mean, rtol=0.0, atol=1e-13)
-    assert_allclose(other.variance, p.variance, rtol=1e-13)
-    assert_allclose(other.quantile(0.1), p.quantile(0.1), rtol=0.0, atol=1e-9)
 
 
 def test_observation_without_weight_changes_no_bit(rng: np.random.Generator) -> None:
@@ -192,18 +155,15 @@ def test_observation_without_weight_changes_no_bit(rng: np.random.Generator) -> 
 
 def test_a_point_does_not_depend_on_others_or_on_threads(rng: np.random.Generator) -> None:
     W, means, variances = problem(rng, 40, 150)
-    y, levels, threads = rng.normal(size=150), [0.05, 0.5, 0.9], numba.get_num_threads()
+    y, levels = rng.normal(size=150), [0.05, 0.5, 0.9]
 
     def everything(columns: Any) -> tuple[Any, ...]:
         p = combine_gaussians(W, means[:, columns], variances[:, columns])
         return p.mean, p.variance, p.log_density(y[columns]), p.cdf(y[columns]), *p.quantile(levels)
 
     together = everything(slice(None))
-    try:
-        numba.set_num_threads(1)
+    with one_thread():
         serial = everything(slice(None))
-    finally:
-        numba.set_num_threads(threads)
     alone = everything([137])
     for a, b, c in zip(together, serial, alone, strict=True):
         assert_array_equal(a, b)
@@ -212,13 +172,10 @@ def test_a_point_does_not_depend_on_others_or_on_threads(rng: np.random.Generato
 
 def test_joint_does_not_depend_on_threads(rng: np.random.Generator) -> None:
     W, means, _ = problem(rng, 12, 150)
-    C, threads = covariances(rng, 12, 150), numba.get_num_threads()
+    C = covariances(rng, 12, 150)
     joint = combine_gaussians_joint(W, means, C, means[0])
-    try:
-        numba.set_num_threads(1)
+    with one_thread():
         serial = combine_gaussians_joint(W, means, C, means[0])
-    finally:
-        numba.set_num_threads(threads)
     assert joint.log_density == serial.log_density
     assert_array_equal(joint.mean, serial.mean)
 
@@ -304,22 +261,6 @@ def test_float32_comes_back(rng: np.random.Generator) -> None:
         assert_allclose(a, b, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("layout", ["fortran", "strided", "read-only", "big-endian", "lists"])
-def test_layouts_give_the_same_bits(rng: np.random.Generator, layout: str) -> None:
-    arrays = problem(rng, 5, 4)
-    layouts: dict[str, Callable[[np.ndarray], Any]] = {
-        "fortran": np.asfortranarray,
-        "strided": lambda a: np.repeat(a, 2, axis=1)[:, ::2],
-        "read-only": lambda a: np.frombuffer(a.tobytes()).reshape(a.shape),
-        "big-endian": lambda a: a.astype(">f8"),
-        "lists": lambda a: a.tolist(),
-    }
-    W, means, variances = map(layouts[layout], arrays)
-    p, other = combine_gaussians(*arrays), combine_gaussians(W, means, variances)
-    assert_array_equal(other.mean, p.mean)
-    assert_array_equal(other.quantile(0.2), p.quantile(0.2))
-
-
 def test_draws_where_terms_nearly_cancel() -> None:
     """Rounding in the sums is then above the table's error, and halving intervals would never end."""
     weights = np.array([[1.0, -1.0 + 1e-10], [-1.0 + 1e-10, 1.0]])
@@ -390,7 +331,6 @@ def test_joint_names_the_bad_covariance() -> None:
 def test_every_backend(rng: np.random.Generator) -> None:
     test_pointwise_is_the_oracle(rng, 7)
     test_joint_is_the_oracle(rng, 5, 4)
-    test_joint_of_one_point_is_pointwise(rng)
     test_scaled_is_a_change_of_units(rng)
     test_joint_names_the_bad_covariance()
     test_no_points()

@@ -1,150 +1,74 @@
-"""The Toeplitz path on both backends: the oracle, the dense path, grids and what is none, failures, bits, memory."""
+"""The Toeplitz path on both backends: the oracle, the dense path, failures, bits, memory."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import tracemalloc
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import oracle
 import pytest
-from batches import one
+from batches import one, waves
+from comparisons import close, gradients, peak, same_bits
 from conftest import ORDERS
 
-import maskerade_fast as mf
-from maskerade_fast.backends._exact import lags_of
-from maskerade_fast.model import grid
-from maskerade_fast.model.data import RegressionData, Standardiser
 from maskerade_fast.model.gmm import GMMBatch
 from maskerade_fast.model.trend import trend_basis
 from maskerade_fast.ops.gp import predict_gp
 from maskerade_fast.ops.likelihood import log_likelihood
 
 EVERY_ORDER = pytest.mark.parametrize("emulated", ORDERS, indirect=True)
-PARTS = ("weights", "means", "scales", "noise_variance")
-
-
-def waves(rng: np.random.Generator, sizes: list[int], spacing: float = 1.0) -> GMMBatch:
-    """Mixtures whose lengthscales are some spacings long."""
-    parts = [
-        (
-            rng.dirichlet(np.ones(n)) * 1.3,
-            rng.uniform(0.0, 0.4, (n, 1)) / spacing,
-            rng.uniform(0.01, 0.1, (n, 1)) / spacing,
-        )
-        for n in sizes
-    ]
-    return GMMBatch.from_list(parts)
-
-
-def assert_close(computed: Any, expected: Any, tolerance: float = 1e-10) -> None:
-    """Within `tolerance` of the largest entry."""
-    expected = np.asarray(expected)
-    np.testing.assert_allclose(computed, expected, rtol=0.0, atol=tolerance * np.abs(expected).max(initial=0.0))
-
-
-def assert_same(left: Any, right: Any) -> None:
-    """The same bits in every array of two results."""
-    for name, value in vars(left).items():
-        other = getattr(right, name)
-        assert (value is None) == (other is None)
-        if name == "grad" and value is not None:
-            assert_same(value, other)
-        elif value is not None:
-            np.testing.assert_array_equal(value, other)
-
-
-@pytest.mark.parametrize("n_points", [1, 2, 3, 31, 32, 33, 70])
-def test_oracle(backend: str, rng: np.random.Generator, n_points: int) -> None:
-    g, noise = waves(rng, [3, 1, 2]), np.array([0.1, 0.02, 0.3])
-    X, y = np.arange(n_points) + 3.0, rng.normal(size=n_points)
-    result = log_likelihood(g, X, y, noise, grad=True, structure="toeplitz")
-    expected = oracle.log_likelihood(oracle.mixtures_of(g), X, y, noise)
-    np.testing.assert_allclose(result.value, expected, rtol=1e-11)
-    value = log_likelihood(g, X, y, noise, structure="toeplitz")
-    np.testing.assert_array_equal(value.value, result.value)
-    assert result.info.tolist() == [0, 0, 0]
-    gradient = oracle.log_likelihood_gradient(oracle.mixtures_of(g), X, y, noise)
-    for name, part in zip(PARTS, gradient, strict=True):
-        part = part.sum(axis=1) if name == "noise_variance" else part
-        assert_close(getattr(result.grad, name), part, 1e-11)
-
-
-@pytest.mark.parametrize(("n_points", "n_new"), [(1, 1), (33, 5), (40, 0), (70, 33)])
-def test_predictions(backend: str, rng: np.random.Generator, n_points: int, n_new: int) -> None:
-    g, noise = waves(rng, [3, 1]), np.array([0.1, 0.02])
-    X, y, X_new = np.arange(n_points) * 0.5, rng.normal(size=n_points), rng.uniform(-1, n_points, n_new)
-    mean, covariance = oracle.predict_gp(oracle.mixtures_of(g), X, y, noise, X_new)
-    full = predict_gp(g, X, y, noise, X_new, covariance="full", structure="toeplitz")
-    assert full.info.tolist() == [0, 0]
-    assert_close(full.mean, mean, 1e-11)
-    assert_close(full.covariance, covariance, 1e-11)
-    assert full.covariance is not None
-    np.testing.assert_array_equal(full.covariance, np.swapaxes(full.covariance, 1, 2))
-    diagonal = predict_gp(g, X, y, noise, X_new, structure="toeplitz")
-    np.testing.assert_array_equal(diagonal.mean, full.mean)
-    np.testing.assert_array_equal(diagonal.variance, full.variance)
 
 
 def trend(X: Any, rng: np.random.Generator, count: int, width: float = 2.0) -> np.ndarray:
-    """A constant, a line and noise, as many functions of them as asked for."""
+    """A constant, a line and noise, the first `count` of them."""
     x = np.asarray(X, dtype=float).ravel()
     columns = [np.ones(len(x)), (x - 20.0) / 40.0, *rng.normal(size=(3, len(x)))]
     return width * np.stack(columns[:count], axis=1)
 
 
-@pytest.mark.parametrize(("n_points", "count"), [(1, 1), (2, 2), (33, 2), (40, 5), (70, 1)])
-def test_trend(backend: str, rng: np.random.Generator, n_points: int, count: int) -> None:
-    """Values, gradients and predictions with basis functions; five of them come in two groups on a card."""
-    g, noise = waves(rng, [3, 1]), np.array([0.1, 0.02])
-    X, X_new = np.arange(n_points) * 0.5, rng.uniform(-1, n_points, 5)
-    y, V, V_new = rng.normal(size=n_points) + 5.0 - X, trend(X, rng, count), trend(X_new, rng, count)
-    mixtures = oracle.mixtures_of(g)
-    structure: dict[str, Any] = {"structure": "toeplitz"}
-    result = log_likelihood(g, X, y, noise, basis=V, grad=True, **structure)
-    assert result.info.tolist() == [0, 0]
-    np.testing.assert_allclose(result.value, oracle.log_likelihood(mixtures, X, y, noise, basis=V), rtol=1e-10)
-    value = log_likelihood(g, X, y, noise, basis=V, **structure).value
-    np.testing.assert_array_equal(value, result.value)
-    gradient = oracle.log_likelihood_gradient(mixtures, X, y, noise, basis=V)
-    for name, part in zip(PARTS, gradient, strict=True):
-        part = part.sum(axis=1) if name == "noise_variance" else part
-        assert_close(getattr(result.grad, name), part, 1e-10)
-    options: dict[str, Any] = {"basis": V, "basis_new": V_new, **structure}
+@pytest.mark.parametrize(
+    ("n_points", "n_new", "count"),
+    [
+        *((1, 1, 0), (2, 5, 0), (3, 5, 0), (31, 5, 0), (32, 5, 0), (33, 5, 0), (40, 0, 0), (70, 33, 0)),
+        *((1, 5, 1), (2, 5, 2), (33, 5, 2), (40, 5, 5), (70, 5, 1)),
+    ],
+)
+def test_oracle(backend: str, rng: np.random.Generator, n_points: int, n_new: int, count: int) -> None:
+    """Values, gradients and predictions, with basis functions too; five of them come in two groups on a card."""
+    g, noise = waves(rng, [3, 1, 2]), np.array([0.1, 0.02, 0.3])
+    X, X_new = np.arange(n_points) * 0.5, rng.uniform(-1, n_points, n_new)
+    y = rng.normal(size=n_points) + (5.0 - X if count else 0.0)
+    V, V_new = (trend(x, rng, count) if count else None for x in (X, X_new))
+    mixtures, tolerance = oracle.mixtures_of(g), 1e-10 if count else 1e-11
+    options: dict[str, Any] = {"basis": V, "structure": "toeplitz"}
+    result = log_likelihood(g, X, y, noise, grad=True, **options)
+    assert result.info.tolist() == [0, 0, 0]
+    np.testing.assert_allclose(result.value, oracle.log_likelihood(mixtures, X, y, noise, basis=V), rtol=tolerance)
+    np.testing.assert_array_equal(log_likelihood(g, X, y, noise, **options).value, result.value)
+    *arrays, by_noise = oracle.log_likelihood_gradient(mixtures, X, y, noise, basis=V)
+    for part, expected in zip(gradients(result.grad), (*arrays, by_noise.sum(axis=1)), strict=True):
+        close(part, expected, tolerance, least=0.0)
     mean, covariance = oracle.predict_gp(mixtures, X, y, noise, X_new, basis=V, basis_new=V_new)
-    full = predict_gp(g, X, y, noise, X_new, covariance="full", **options)
-    assert full.info.tolist() == [0, 0]
-    assert_close(full.mean, mean, 1e-10)
-    assert_close(full.covariance, covariance, 1e-10)
-    assert full.covariance is not None
+    full: Any = predict_gp(g, X, y, noise, X_new, covariance="full", basis_new=V_new, **options)
+    assert full.info.tolist() == [0, 0, 0]
+    close(full.mean, mean, tolerance, least=0.0)
+    close(full.covariance, covariance, tolerance, least=0.0)
     np.testing.assert_array_equal(full.covariance, np.swapaxes(full.covariance, 1, 2))
-    diagonal = predict_gp(g, X, y, noise, X_new, **options)
+    diagonal = predict_gp(g, X, y, noise, X_new, basis_new=V_new, **options)
     np.testing.assert_array_equal(diagonal.mean, full.mean)
     np.testing.assert_array_equal(diagonal.variance, full.variance)
-
-
-def test_order_of_the_grid_with_a_trend(backend: str, rng: np.random.Generator) -> None:
-    g, X, y, order = waves(rng, [2]), np.arange(40) * 0.25, rng.normal(size=40), rng.permutation(40)
-    V = trend(X, rng, 3)
-    options: dict[str, Any] = {"structure": "toeplitz"}
-    expected = log_likelihood(g, X, y, 0.1, basis=V, grad=True, **options)
-    assert_same(log_likelihood(g, X[order], y[order], 0.1, basis=V[order], grad=True, **options), expected)
-    mean = predict_gp(g, X[order], y[order], 0.1, [3.1], basis=V[order], basis_new=np.ones((1, 3)), **options).mean
-    again = predict_gp(g, X, y, 0.1, [3.1], basis=V, basis_new=np.ones((1, 3)), **options).mean
-    np.testing.assert_array_equal(mean, again)
 
 
 def test_an_empty_basis_is_none(backend: str, rng: np.random.Generator) -> None:
     g, X, y = waves(rng, [2]), np.arange(20.0), rng.normal(size=20)
     options: dict[str, Any] = {"structure": "toeplitz"}
     empty = log_likelihood(g, X, y, 0.1, basis=np.empty((20, 0)), grad=True, **options)
-    assert_same(empty, log_likelihood(g, X, y, 0.1, grad=True, **options))
-    found = predict_gp(g, X, y, 0.1, [0.5], basis=np.empty((20, 0)), basis_new=np.empty((1, 0)), **options)
-    assert_same(found, predict_gp(g, X, y, 0.1, [0.5], **options))
+    same_bits(empty, log_likelihood(g, X, y, 0.1, grad=True, **options))
+    prediction = predict_gp(g, X, y, 0.1, [0.5], basis=np.empty((20, 0)), basis_new=np.empty((1, 0)), **options)
+    same_bits(prediction, predict_gp(g, X, y, 0.1, [0.5], **options))
 
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "toeplitz.json").read_text())
@@ -152,19 +76,16 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "toeplitz.json").rea
 
 @pytest.mark.parametrize("case", GOLDEN, ids=["quarters", "years"])
 def test_golden(backend: str, case: dict[str, Any]) -> None:
-    """Numbers computed at 50 digits from the whole matrix, by code that knows nothing of Toeplitz."""
+    """Numbers computed at 50 digits from the whole matrix, by code without a Toeplitz path."""
     g = one(case["weights"], case["means"], case["scales"])
     X, y, noise = np.array(case["X"]), np.array(case["y"]), case["noise"]
     result = log_likelihood(g, X, y, noise, grad=True, structure="toeplitz")
-    assert result.grad is not None
     np.testing.assert_allclose(result.value, case["log_likelihood"], rtol=1e-12)
-    for name in PARTS:
-        assert_close(
-            np.ravel(getattr(result.grad, name)), np.ravel(case["grad"][name.removesuffix("_variance")]), 1e-11
-        )
+    for part, name in zip(gradients(result.grad), ("weights", "means", "scales", "noise"), strict=True):
+        close(part.ravel(), np.ravel(case["grad"][name]), 1e-11, least=0.0)
     prediction = predict_gp(g, X, y, noise, case["X_new"], structure="toeplitz")
-    assert_close(prediction.mean[0], case["mean"], 1e-11)
-    assert_close(prediction.variance[0], case["variance"], 1e-11)
+    close(prediction.mean[0], case["mean"], 1e-11, least=0.0)
+    close(prediction.variance[0], case["variance"], 1e-11, least=0.0)
 
 
 GOLDEN_TREND = json.loads((Path(__file__).parents[1] / "golden" / "toeplitz_trend.json").read_text())
@@ -182,7 +103,7 @@ def test_trend_at_forty_digits(backend: str, case: dict[str, Any]) -> None:
 @EVERY_ORDER
 @pytest.mark.parametrize("n_points", [40, 257])
 def test_every_order_of_threads(emulated: Any, rng: np.random.Generator, n_points: int) -> None:
-    """The kernels against the CPU's door; from 225 places on a matrix has two tiles, from 32 points on two sweeps."""
+    """The kernels against the CPU's loops; from 225 places on a matrix has two tiles, from 32 points on two sweeps."""
     from drivers import same_as_cpu
 
     g = waves(rng, [2, 1])
@@ -214,123 +135,32 @@ def test_dense(rng: np.random.Generator, n_points: int) -> None:
         y, noise = rng.normal(size=n_points), np.array([0.01, 0.1, 1.0])
         dense = log_likelihood(g, X, y, noise, basis=V, grad=True, structure="dense")
         fast = log_likelihood(g, X, y, noise, basis=V, grad=True)
-        assert_same(fast, log_likelihood(g, X, y, noise, basis=V, grad=True, structure="toeplitz"))
+        same_bits(fast, log_likelihood(g, X, y, noise, basis=V, grad=True, structure="toeplitz"))
         np.testing.assert_allclose(fast.value, dense.value, rtol=1e-10)
-        for name in PARTS:
-            assert_close(getattr(fast.grad, name), getattr(dense.grad, name))
+        for part, expected in zip(gradients(fast.grad), gradients(dense.grad), strict=True):
+            close(part, expected, 1e-10, least=0.0)
         bases: dict[str, Any] = {"basis": V, "basis_new": V_new}
         one_way, other = (predict_gp(g, X, y, noise, X_new, **bases, structure=s) for s in ("auto", "dense"))
-        assert_close(one_way.mean, other.mean)
-        assert_close(one_way.variance, other.variance)
+        close(one_way.mean, other.mean, 1e-10, least=0.0)
+        close(one_way.variance, other.variance, 1e-10, least=0.0)
 
 
-def test_order_of_the_grid(backend: str, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("count", [0, 3])
+def test_order_of_the_grid(backend: str, rng: np.random.Generator, count: int) -> None:
     """Any permutation, a reversed grid too, gives the bits of the sorted one; a shift the values."""
     g, X, y = waves(rng, [3, 1]), np.arange(60) * 0.25, rng.normal(size=60)
+    V, V_new = (trend(X, rng, count), np.ones((2, count))) if count else (None, None)
     options: dict[str, Any] = {"structure": "toeplitz"}
-    expected = log_likelihood(g, X, y, 0.1, grad=True, **options)
-    prediction = predict_gp(g, X, y, 0.1, [1.1, 20.0], **options)
+    expected = log_likelihood(g, X, y, 0.1, basis=V, grad=True, **options)
+    prediction = predict_gp(g, X, y, 0.1, [1.1, 20.0], basis=V, basis_new=V_new, **options)
     for order in (np.arange(60)[::-1], rng.permutation(60)):
-        assert_same(log_likelihood(g, X[order], y[order], 0.1, grad=True, **options), expected)
-        assert_same(predict_gp(g, X[order], y[order], 0.1, [1.1, 20.0], **options), prediction)
-    np.testing.assert_array_equal(log_likelihood(g, X + 1024.0, y, 0.1, **options).value, expected.value)
-    mirrored = log_likelihood(g, X, y[::-1].copy(), 0.1, **options)  # the kernel is even
-    np.testing.assert_allclose(mirrored.value, expected.value, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "X",
-    [
-        np.arange(300) * 1.0,
-        np.arange(300, dtype=np.float32) + 7,
-        np.linspace(0, 1, 300),
-        1949 + np.arange(300) / 12,
-        1e15 + np.arange(300),
-        -np.arange(300) * 0.1,
-    ],
-)
-def test_grids(X: Any) -> None:
-    x = np.asarray(X, dtype=np.float64)
-    assert grid.off_grid(np.sort(x)) is None
-    assert grid.off_grid(np.delete(np.sort(x), 17)) is not None
-
-
-def test_a_grid_in_other_units_is_a_grid(rng: np.random.Generator) -> None:
-    """Standardised years have lost digits, and would be no grid by those that numbers in [0, 1] have."""
-    years, y = rng.permutation(1950.0 + np.arange(300) / 12), rng.normal(size=300)
-    data = RegressionData(years, y)
-    unit = Standardiser.from_data(data).to_unit(data).X
-    assert grid.off_grid(np.sort((years - 1950.0) / np.ptp(years))) is not None
-    assert grid.off_grid(np.sort(unit[:, 0])) is None
-    np.testing.assert_allclose(unit[:, 0], (years - 1950.0) / np.ptp(years), rtol=0.0, atol=1e-13)
-    for other in (np.delete(years, 4), years[:200], np.stack([years, years], axis=1)):
-        data = RegressionData(other, y[: len(other)])
-        plain = Standardiser.from_data(data)
-        np.testing.assert_array_equal(plain.to_unit(data).X, plain.X_to_unit(data.X))
-
-
-def test_lags_have_twice_the_digits() -> None:
-    for first, last, count in ((1949.0, 1990.9166666666667, 504), (0.1, 7.3, 1000), (-5.0, 5.0, 7778), (3.0, 3.0, 1)):
-        high, low = lags_of(np.array([first, last]), count)
-        for k in {0, min(1, count - 1), count // 3, count - 1}:
-            exact = (Fraction(last) - Fraction(first)) * k / max(count - 1, 1)
-            assert abs(Fraction(float(high[k])) + Fraction(float(low[k])) - exact) <= abs(exact) * Fraction(1, 10**31)
-    assert not lags_of(np.array([0.0, 999.0]), 1000)[1].any()
-
-
-def test_no_grids(rng: np.random.Generator) -> None:
-    x = np.linspace(0.0, 1.0, 300)
-    bent = x.copy()
-    bent[100] += 1e-12
-    for other in (bent, np.zeros(300), np.sort(rng.uniform(size=300)), np.linspace(0, 1, 300, dtype=np.float32)):
-        assert grid.off_grid(other.astype(np.float64)) is not None
-    assert "0.33" in str(grid.off_grid(bent))
-    noisy = 1e15 + 0.4 * rng.normal(size=300).cumsum()  # spacings as small as the numbers' own
-    assert grid.off_grid(np.sort(noisy)) is not None
-
-
-def test_a_missing_row_is_dense(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    g, X, y = waves(rng, [2]), np.arange(300) * 1.0, rng.normal(size=300)
-    taken = []
-    cpu = importlib.import_module("maskerade_fast.backends.cpu")
-    genuine = cpu.toeplitz_log_likelihood
-
-    def noted(*args: Any, **options: Any) -> Any:
-        taken.append(len(args[4]))
-        return genuine(*args, **options)
-
-    monkeypatch.setattr(cpu, "toeplitz_log_likelihood", noted)
-    log_likelihood(g, X, y, 0.1)
-    log_likelihood(g, X, y, 0.1, basis=np.ones((300, 1)))
-    log_likelihood(g, X[: grid.AUTO_POINTS - 1], y[: grid.AUTO_POINTS - 1], 0.1)  # small: keeps its bits
-    log_likelihood(g, X, y, 0.1, structure="dense")
-    log_likelihood(g, np.delete(X, 20), np.delete(y, 20), 0.1)
-    log_likelihood(g, X, y, np.full((1, 300), 0.1))
-    two = GMMBatch.from_list([([1.0], [[0.1, 0.2]], [[0.1, 0.1]])])
-    log_likelihood(two, np.stack([X, X], 1), y, 0.1)
-    assert taken == [300, 300]
-
-
-@pytest.mark.parametrize(
-    "function", [log_likelihood, lambda g, X, y, noise, **k: predict_gp(g, X, y, noise, [0.5], **k)]
-)
-def test_errors(function: Any) -> None:
-    g, X, y = one([1.0], [0.3], [0.1]), np.arange(4.0), np.ones(4)
-    with pytest.raises(ValueError, match="structure: 'banded', expected one of"):
-        function(g, X, y, 0.1, structure="banded")
-    match = r"structure='toeplitz': X is no regular grid: 2.0 is 0.5 from place 2 of 5 with spacing 1.25"
-    with pytest.raises(ValueError, match=match):
-        function(g, [0.0, 1.0, 2.0, 5.0, 4.0], np.ones(5), 0.1, structure="toeplitz")
-    with pytest.raises(ValueError, match="'toeplitz': the noise differs from point to point"):
-        function(g, X, y, np.full((1, 4), 0.1), structure="toeplitz")
-    with pytest.raises(ValueError, match="X is no regular grid"):
-        function(g, np.zeros(4), y, 0.1, structure="toeplitz")
-
-
-def test_two_columns_are_no_grid() -> None:
-    two = GMMBatch.from_list([([1.0], [[0.1, 0.2]], [[0.1, 0.1]])])
-    with pytest.raises(ValueError, match="'toeplitz': X has 2 columns, expected 1"):
-        log_likelihood(two, np.zeros((3, 2)), np.ones(3), 0.1, structure="toeplitz")
+        there: dict[str, Any] = {**options, "basis": None if V is None else V[order]}
+        same_bits(log_likelihood(g, X[order], y[order], 0.1, grad=True, **there), expected)
+        same_bits(predict_gp(g, X[order], y[order], 0.1, [1.1, 20.0], basis_new=V_new, **there), prediction)
+    if count == 0:
+        np.testing.assert_array_equal(log_likelihood(g, X + 1024.0, y, 0.1, **options).value, expected.value)
+        mirrored = log_likelihood(g, X, y[::-1].copy(), 0.1, **options)  # the kernel is even
+        np.testing.assert_allclose(mirrored.value, expected.value, rtol=1e-12)
 
 
 @pytest.mark.parametrize("with_trend", [False, True])
@@ -343,10 +173,9 @@ def test_failed_mixture_is_data(backend: str, rng: np.random.Generator, with_tre
     result = log_likelihood(batch, X, y, noise, grad=True, **options)
     assert result.info.tolist() == [0, 2, 0]
     assert result.value[1] == -np.inf
-    for name in PARTS:
-        part = np.asarray(getattr(result.grad, name)).reshape(3)
+    for part, own in zip(gradients(result.grad), gradients(alone.grad), strict=True):
         assert np.isnan(part[1])
-        np.testing.assert_array_equal(part[[0, 2]], np.repeat(np.asarray(getattr(alone.grad, name)).reshape(1), 2))
+        np.testing.assert_array_equal(part.ravel()[[0, 2]], np.repeat(own.ravel(), 2))
     repaired = log_likelihood(one(*bad), X, y, 0.0, grad=True, jitter=1e-3, **options)
     dense = log_likelihood(one(*bad), X, y, 0.0, grad=True, jitter=1e-3, **{**options, "structure": "dense"})
     assert repaired.info[0] == 0
@@ -373,7 +202,7 @@ def test_variances_are_not_negative(backend: str, rng: np.random.Generator) -> N
     assert (result.variance >= 0.0).all()
     assert (result.variance == 0.0).any()
     assert result.variance.max() < 1e-12
-    assert_close(result.mean[0], y, 1e-8)
+    close(result.mean[0], y, 1e-8, least=0.0)
     V = trend(X, rng, 2)
     line = predict_gp(one([1.0], [0.1], [0.2]), X, y, 0.0, X, basis=V, basis_new=V, structure="toeplitz")
     assert line.info[0] == 0
@@ -408,12 +237,12 @@ def test_bits(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, with_tr
     ):
         monkeypatch.setattr(toeplitz, "n_threads", lambda n=threads: n)
         results.append(log_likelihood(g, X, y, 0.1, basis=V, grad=True, max_bytes=max_bytes, **options))
-        assert_same(results[-1], results[0])
+        same_bits(results[-1], results[0])
     predictions = []
     for threads, max_bytes in ((1, None), (3, None), (2, 600_000), (4, 1_000_000)):
         monkeypatch.setattr(toeplitz, "n_threads", lambda n=threads: n)
         predictions.append(predict_gp(g, X, y, 0.1, X_new, max_bytes=max_bytes, **bases, **options))
-        assert_same(predictions[-1], predictions[0])
+        same_bits(predictions[-1], predictions[0])
     lone = log_likelihood(g[3], X, y, 0.1, basis=V, grad=True, **options)
     np.testing.assert_array_equal(lone.value[0], results[0].value[3])
     full = predict_gp(g[3], X, y, 0.1, X_new, covariance="full", **bases, **options)
@@ -453,11 +282,7 @@ def test_memory(rng: np.random.Generator) -> None:
     """O(N): a matrix of 2000 points would be 32 MB."""
     g, X, y = waves(rng, [2]), np.arange(2000.0), rng.normal(size=2000)
     log_likelihood(g, X, y, 0.1, grad=True)
-    tracemalloc.start()
-    log_likelihood(g, X, y, 0.1, grad=True)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2_000_000
+    assert peak(lambda: log_likelihood(g, X, y, 0.1, grad=True)) < 2_000_000
     with pytest.raises(MemoryError, match="one Toeplitz matrix of 2000 points needs"):
         log_likelihood(g, X, y, 0.1, max_bytes=1000)
 
@@ -467,11 +292,9 @@ def test_float32(backend: str, rng: np.random.Generator) -> None:
     single = GMMBatch(g.offsets, *(a.astype(np.float32) for a in (g.weights, g.means, g.scales)))
     double = GMMBatch(g.offsets, *(a.astype(np.float64) for a in (single.weights, single.means, single.scales)))
     y = y.astype(np.float32)
-    short = log_likelihood(single, X.astype(np.float32), y, 0.1, grad=True, structure="toeplitz")
-    long = log_likelihood(double, X, y.astype(np.float64), 0.1, grad=True, structure="toeplitz")
+    short: Any = log_likelihood(single, X.astype(np.float32), y, 0.1, grad=True, structure="toeplitz")
+    long: Any = log_likelihood(double, X, y.astype(np.float64), 0.1, grad=True, structure="toeplitz")
     assert short.value.dtype == np.float32
-    assert short.grad is not None
-    assert long.grad is not None
     np.testing.assert_array_equal(short.value, long.value.astype(np.float32))
     np.testing.assert_array_equal(short.grad.means, long.grad.means.astype(np.float32))
 
@@ -480,27 +303,6 @@ def test_empty_batch(backend: str) -> None:
     empty = GMMBatch(np.zeros(1, np.int64), np.zeros(0), np.zeros((0, 1)), np.zeros((0, 1)))
     assert log_likelihood(empty, np.arange(3.0), np.ones(3), 0.1, structure="toeplitz").value.shape == (0,)
     assert predict_gp(empty, np.arange(3.0), np.ones(3), 0.1, [0.5], structure="toeplitz").mean.shape == (0, 1)
-
-
-def test_a_posterior_takes_the_path(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every likelihood and prediction of a fit with the default trend, a line, on a grid of enough points."""
-    X = 2000.0 + np.arange(grid.AUTO_POINTS) / 12
-    y = 3.0 * np.sin(X) + 0.5 * (X - 2000.0) + rng.normal(size=len(X))
-    cpu = importlib.import_module("maskerade_fast.backends.cpu")
-    taken: list[tuple[str, int]] = []
-    for door in ("log_likelihood", "toeplitz_log_likelihood", "predict_gp", "toeplitz_predict_gp"):
-        genuine = getattr(cpu, door)
-
-        def counted(*args: Any, own: Any = genuine, name: str = door, **options: Any) -> Any:
-            taken.append((name, options["basis"].shape[1]))
-            return own(*args, **options)
-
-        monkeypatch.setattr(cpu, door, counted)
-    post = mf.marginalise(X, y, budget=40, max_components=2, nodes=64, device="cpu", seed=0)
-    assert post.trend == "linear"
-    post.predict([2001.03, 2030.0])
-    assert {name for name, _ in taken} == {"toeplitz_log_likelihood", "toeplitz_predict_gp"}
-    assert {functions for _, functions in taken} == {2}
 
 
 def test_sum_of_an_inverse_against_targets(rng: np.random.Generator) -> None:
@@ -513,5 +315,5 @@ def test_sum_of_an_inverse_against_targets(rng: np.random.Generator) -> None:
     targets = rng.normal(size=24)
     matrix = column[np.abs(np.subtract.outer(np.arange(24), np.arange(24)))] + 0.3 * np.eye(24)
     expected = np.abs(np.linalg.solve(matrix, targets)).sum()
-    found = njit(lambda *arguments: inverse_total(*arguments))(column, 1.3, targets)
-    assert found == pytest.approx(expected, rel=1e-12)
+    total = njit(lambda *arguments: inverse_total(*arguments))(column, 1.3, targets)
+    assert total == pytest.approx(expected, rel=1e-12)

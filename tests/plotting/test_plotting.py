@@ -138,7 +138,7 @@ def test_weights(fitted: Any) -> None:
     assert len(plot_weights(fitted, most=10_000).patches) == len(fitted.pair_weights) + 2
 
 
-def test_panels_and_given_axes(fitted: Any, tmp_path: Path) -> None:
+def test_panels_and_axes_of_a_caller(fitted: Any, tmp_path: Path) -> None:
     from matplotlib.figure import Figure
 
     x, y = fitted.data_standardised.X[:, 0] * 10.0, fitted.data_standardised.y
@@ -150,8 +150,8 @@ def test_panels_and_given_axes(fitted: Any, tmp_path: Path) -> None:
     calls += [lambda ax, plot=plot: plot(fitted, ax=ax) for plot in (plot_spectrum, plot_evidence, plot_weights)]
     for call in calls:
         subfigures: Any = Figure().subfigures(1, 2)
-        given = subfigures[1].add_subplot()
-        assert call(given) is given
+        axes = subfigures[1].add_subplot()
+        assert call(axes) is axes
 
 
 def test_bad_arguments() -> None:

@@ -41,7 +41,7 @@ def test_leaving_out_is_predicting_from_the_others(rng: np.random.Generator, tre
     assert_allclose(left_out_probabilities(g, weights, data), expected, rtol=1e-9)
 
 
-def test_singular_mixtures_and_those_without_weight_have_no_say(rng: np.random.Generator) -> None:
+def test_singular_mixtures_and_those_without_weight_do_not_count(rng: np.random.Generator) -> None:
     g = with_noise(ragged(rng, [2, 1, 3], 1), [0.1, 0.0, 0.2])
     X = np.linspace(0.0, 1e-9, 30)  # about the same point: singular without noise
     data = RegressionData(X, rng.normal(size=30))
@@ -55,11 +55,10 @@ def test_levels(rng: np.random.Generator, level: float) -> None:
     """Nothing learnt: the level itself. The definition, solved. Many uniform ones: about itself again."""
     assert calibrated_level(np.empty(0), level) == pytest.approx(level, abs=1e-12)
     u = rng.random(50) ** 3
-    found = calibrated_level(u, level)
+    calibrated = calibrated_level(u, level)
     c = np.abs(2.0 * u - 1.0)
-    share = [((c < found - 1e-12).sum() + 20.0 * found) / 70.0, ((c <= found + 1e-12).sum() + 20.0 * found) / 70.0]
-    assert share[0] <= level + 1e-9
-    assert share[1] >= level - 1e-9
+    assert ((c < calibrated - 1e-12).sum() + 20.0 * calibrated) / 70.0 <= level + 1e-9
+    assert ((c <= calibrated + 1e-12).sum() + 20.0 * calibrated) / 70.0 >= level - 1e-9
     assert calibrated_level((np.arange(2000) + 0.5) / 2000.0, level) == pytest.approx(level, abs=2e-3)
     assert calibrated_level(np.full(10_000, 1.0), level) < 1.0  # never an infinite interval
 

@@ -94,12 +94,7 @@ def test_quadrature(case: dict[str, Any]) -> None:
 def test_prediction(case: dict[str, Any]) -> None:
     thetas = [mixture(m) for m in case["thetas"]]
     means, covariances = oracle.predict_gp(
-        thetas,
-        np.array(case["X"]),
-        np.array(case["y"]),
-        case["noise"],
-        np.array(case["X_test"]),
-        observed=True,
+        thetas, np.array(case["X"]), np.array(case["y"]), case["noise"], np.array(case["X_test"]), observed=True
     )
     meets(means, case["gp_means"])
     meets(covariances, case["gp_covariances"])

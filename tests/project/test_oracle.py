@@ -22,11 +22,7 @@ METRICS: dict[str, dict[str, Any]] = {
 def batch(rng: np.random.Generator, sizes: list[int], masses: tuple[float, float] = (1.0, 1.0)) -> list[oracle.Mixture]:
     """Mixtures in two dimensions with masses between `masses`."""
     return [
-        (
-            rng.uniform(*masses) * rng.dirichlet(np.full(n, 3.0)),
-            rng.normal(size=(n, 2)),
-            rng.uniform(0.1, 1.0, (n, 2)),
-        )
+        (rng.uniform(*masses) * rng.dirichlet(np.full(n, 3.0)), rng.normal(size=(n, 2)), rng.uniform(0.1, 1.0, (n, 2)))
         for n in sizes
     ]
 
@@ -56,7 +52,7 @@ def agree(computed: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
-@pytest.mark.parametrize("both", [False, True], ids=["first slot", "both slots"])
+@pytest.mark.parametrize("both", [False, True], ids=["first argument", "both arguments"])
 def test_energy_distance_gradient(metric: dict[str, Any], both: bool, rng: np.random.Generator) -> None:
     masses = (0.5, 2.0) if metric.get("mass_correction") else (1.0, 1.0)
     a, b = batch(rng, [1, 3], masses), None if both else batch(rng, [2, 1, 2], masses)
@@ -66,7 +62,7 @@ def test_energy_distance_gradient(metric: dict[str, Any], both: bool, rng: np.ra
 
 
 @pytest.mark.parametrize("metric", [METRICS["paper"], METRICS["reflect"], METRICS["scales"]])
-@pytest.mark.parametrize("both", [False, True], ids=["first slot", "both slots"])
+@pytest.mark.parametrize("both", [False, True], ids=["first argument", "both arguments"])
 def test_gaussian_mmd2_gradient(metric: dict[str, Any], both: bool, rng: np.random.Generator) -> None:
     a, b = batch(rng, [1, 3], (0.5, 2.0)), None if both else batch(rng, [2, 1, 2], (0.5, 2.0))
     cotangent = rng.normal(size=(2, 2 if both else 3))
@@ -77,19 +73,13 @@ def test_gaussian_mmd2_gradient(metric: dict[str, Any], both: bool, rng: np.rand
 
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("extra", [{}, {"noise_weight": 0.7, "mass_weight": 0.4}], ids=["E", "noise and mass"])
-@pytest.mark.parametrize("both", [False, True], ids=["first slot", "both slots"])
+@pytest.mark.parametrize("both", [False, True], ids=["first argument", "both arguments"])
 def test_hyperkernel_gradient(power: int, extra: dict[str, float], both: bool, rng: np.random.Generator) -> None:
     masses = (0.5, 2.0) if extra else (1.0, 1.0)
     a, b = batch(rng, [1, 3], masses), None if both else batch(rng, [2, 1, 2], masses)
     noise_a, noise_b = rng.uniform(0.1, 1, 2), None if both else rng.uniform(0.1, 1, 3)
     cotangent = rng.normal(size=(2, 2 if both else 3))
-    options: dict[str, Any] = {
-        "outputscale": 1.7,
-        "lengthscale": 1.3,
-        "power": power,
-        "noise_b": noise_b,
-        **extra,
-    }
+    options: dict[str, Any] = {"outputscale": 1.7, "lengthscale": 1.3, "power": power, "noise_b": noise_b, **extra}
 
     def value(g: list[oracle.Mixture], noise: np.ndarray) -> float:
         return float(np.sum(cotangent * oracle.hyperkernel(g, b, noise_a=noise, **options)))

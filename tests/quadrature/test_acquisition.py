@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_surrogate import CASES, batch, close, golden_surrogate, random_batch
+from batches import random_batch
+from comparisons import close
+from test_surrogate import CASES, batch, golden_surrogate
 
 from maskerade_fast.model.gmm import GMMBatch, concat
 from maskerade_fast.model.prior import Prior
@@ -26,11 +28,11 @@ def test_golden(case):
     candidates = batch(case["candidates"])
     single: Any = mutual_information(s, e, candidates)
     both: Any = mutual_information(s, e, candidates, batch=True)
-    close(single, np.array(case["mutual_information_single"]), 1e-8)
-    close(both, np.array(case["mutual_information_batch"]), 1e-8)
-    close(uncertainty(s, candidates), np.array(case["uncertainty"]), 1e-8)
+    close(single, case["mutual_information_single"], 1e-8, least=0.0)
+    close(both, case["mutual_information_batch"], 1e-8, least=0.0)
+    close(uncertainty(s, candidates), case["uncertainty"], 1e-8, least=0.0)
     alone: Any = mutual_information(s, e, candidates[0], batch=True)
-    close(single[0], alone, 1e-9)
+    close(single[0], alone, 1e-9, least=0.0)
 
 
 def problem(rng, n_dims=1, metric=None, noise=False):
@@ -112,17 +114,17 @@ def test_information_is_finite_at_an_observation_and_for_twins(rng):
         assert np.isfinite(part).all()
 
 
-def test_without_jitter_an_observation_tells_nothing_new(rng):
-    s = Surrogate.fit(random_batch(rng, 6), rng.normal(size=6), jitter=0.0)
-    e = integrate(s, random_batch(rng, 40), np.full(40, 1 / 40))
+def test_without_jitter_an_observation_has_no_information(rng):
+    s = Surrogate.fit(random_batch(rng, 6, 1), rng.normal(size=6), jitter=0.0)
+    e = integrate(s, random_batch(rng, 40, 1), np.full(40, 1 / 40))
     np.testing.assert_array_equal(mutual_information(s, e, s.mixtures), 0.0)
     assert (uncertainty(s, s.mixtures) >= 0.0).all()
     assert (uncertainty(s, s.mixtures) <= 1e-12 * s.outputscale).all()
-    pool = concat([s.mixtures, random_batch(rng, 3)])
+    pool = concat([s.mixtures, random_batch(rng, 3, 1)])
     assert set(GreedyInformation(s, e, pool).pick(np.arange(9), 3)) == {6, 7, 8}
 
 
-def test_batches_know_at_least_what_their_members_know(rng):
+def test_a_batch_informs_at_least_as_much_as_its_members(rng):
     s, e, candidates = problem(rng)
     single, none = (mutual_information(s, e, c) for c in (candidates, candidates[:0]))
     both = mutual_information(s, e, candidates, batch=True)
@@ -131,14 +133,8 @@ def test_batches_know_at_least_what_their_members_know(rng):
     assert np.shape(none) == (0,)
 
 
-def test_order_of_a_batch_does_not_matter(rng):
-    s, e, candidates = problem(rng)
-    one, other = (mutual_information(s, e, candidates[order], batch=True) for order in ([0, 1, 2], [2, 0, 1]))
-    np.testing.assert_allclose(one, other, rtol=1e-9)
-
-
 def test_ranking_ignores_a_common_shift_of_the_log_values(rng):
-    g, nodes, candidates = (random_batch(rng, k) for k in (12, 40, 30))
+    g, nodes, candidates = (random_batch(rng, k, 1) for k in (12, 40, 30))
     values = np.round(rng.normal(size=12) * 8) / 8
     results = []
     for shift in (0.0, 1e5, -1e5):
@@ -151,7 +147,7 @@ def test_ranking_ignores_a_common_shift_of_the_log_values(rng):
 def test_greedy_picks_follow_the_batch_information(rng):
     """Each greedy pick is the best extension of the batch so far, tried one by one."""
     s, e, _ = problem(rng)
-    pool = random_batch(rng, 15)
+    pool = random_batch(rng, 15, 1)
     picked = GreedyInformation(s, e, pool).pick(np.arange(15), 8)
     for k in range(8):
         gains = [

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
+from batches import random_batch
+from comparisons import close
 
 from maskerade_fast.model.gmm import GMMBatch, concat
 from maskerade_fast.ops.metric import Metric
 from maskerade_fast.quadrature.surrogate import Surrogate
-from maskerade_fast.quadrature.warping import square_root_warp
 
 CASES = json.loads((Path(__file__).parents[1] / "golden" / "quadrature.json").read_text())
 
@@ -35,39 +36,19 @@ def golden_surrogate(case: dict) -> Surrogate:
     )
 
 
-def random_batch(rng: np.random.Generator, count: int, n_dims: int = 1) -> GMMBatch:
-    mixtures = []
-    for _ in range(count):
-        n = int(rng.integers(1, 4))
-        mixtures.append((rng.dirichlet(np.ones(n)), rng.normal(size=(n, n_dims)) * 3, rng.uniform(0.5, 2, (n, n_dims))))
-    return GMMBatch.from_list(mixtures)
-
-
-def close(actual: np.ndarray, expected: np.ndarray, rtol: float = 1e-10) -> None:
-    """Within `rtol` of the largest entry of `expected`."""
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=rtol * np.abs(expected).max())
-
-
 @pytest.mark.parametrize("case", CASES, ids=["q2_D1", "q1_D1", "q2_D3"])
 def test_golden(case):
     s = golden_surrogate(case)
     assert s.log_offset == case["log_offset"]
-    close(np.array(s.epsilon), np.array(case["epsilon"]))
-    close(s.z, np.array(case["z"]))
-    close(s.factor @ s.factor.T, np.array(case["kernel"]))
+    close(s.epsilon, case["epsilon"], 1e-10, least=0.0)
+    close(s.z, case["z"], 1e-10, least=0.0)
+    close(s.factor @ s.factor.T, case["kernel"], 1e-10, least=0.0)
     candidates = batch(case["candidates"])
-    close(s.mean(candidates), np.array(case["posterior_mean_g"]), 1e-9)
-    close(s.covariance(candidates), np.array(case["posterior_cov_g"]), 1e-9)
+    close(s.mean(candidates), case["posterior_mean_g"], 1e-9, least=0.0)
+    close(s.covariance(candidates), case["posterior_cov_g"], 1e-9, least=0.0)
     mean, variance = s.mean_and_variance(candidates)
-    close(mean, np.array(case["posterior_mean_g"]), 1e-9)
-    close(variance, np.diag(case["posterior_cov_g"]), 1e-9)
-
-
-def test_interpolates_its_observations(rng):
-    g = random_batch(rng, 12)
-    s = Surrogate.fit(g, rng.normal(size=12), jitter=1e-10)
-    np.testing.assert_allclose(s.mean(g), s.z, atol=1e-5)
-    assert (np.diag(s.covariance(g)) < 1e-4 * s.outputscale).all()
+    close(mean, case["posterior_mean_g"], 1e-9, least=0.0)
+    close(variance, np.diag(case["posterior_cov_g"]), 1e-9, least=0.0)
 
 
 def test_extend_equals_a_new_fit_with_the_same_hyperparameters(rng):
@@ -86,7 +67,7 @@ def test_extend_equals_a_new_fit_with_the_same_hyperparameters(rng):
 
 
 def test_refit_after_extend_equals_fit_of_everything(rng):
-    g, more = random_batch(rng, 20), random_batch(rng, 10)
+    g, more = random_batch(rng, 20, 1), random_batch(rng, 10, 1)
     values = rng.normal(size=30)
     stepwise = Surrogate.fit(g, values[:20]).extend(more, values[20:]).refit()
     at_once = Surrogate.fit(concat([g, more]), values)
@@ -95,7 +76,7 @@ def test_refit_after_extend_equals_fit_of_everything(rng):
 
 
 def test_fitted_length_maximises_the_marginal_likelihood(rng):
-    g = random_batch(rng, 40)
+    g = random_batch(rng, 40, 1)
     truth = Surrogate.fit(g, np.zeros(40), outputscale=1.0, lengthscale=1.5)
     z = np.abs(truth.factor @ rng.normal(size=40)) + 0.1
     s = Surrogate.fit(g, np.log(0.5 * z**2))
@@ -109,15 +90,15 @@ def test_fitted_length_maximises_the_marginal_likelihood(rng):
 
 
 def test_values_without_shape_end_at_a_bound(rng):
-    """Equal values want an infinite length; given by the user it is no bound."""
-    g = random_batch(rng, 20)
+    """Equal values want an infinite length; as a setting of the user it is no bound."""
+    g = random_batch(rng, 20, 1)
     assert Surrogate.fit(g, np.zeros(20)).at_bound
     assert not Surrogate.fit(g, np.zeros(20), lengthscale=100.0).at_bound
 
 
-def test_lengths_below_the_spacing_are_said_to_be(rng: np.random.Generator) -> None:
+def test_lengths_below_the_spacing_are_reported(rng: np.random.Generator) -> None:
     """The median over observations of the correlation with the nearest other one."""
-    g, values = random_batch(rng, 15), rng.normal(size=15)
+    g, values = random_batch(rng, 15, 1), rng.normal(size=15)
     for length in (0.05, 0.5, 5.0):
         s = Surrogate.fit(g, values, outputscale=3.0, lengthscale=length)
         K = s.kernel(g) / 3.0
@@ -127,42 +108,29 @@ def test_lengths_below_the_spacing_are_said_to_be(rng: np.random.Generator) -> N
         assert (s.spacing_warning is not None) == (expected < 0.5)
     assert s.spacing_warning is None
     assert "shorter than the spacing" in str(Surrogate.fit(g, values, lengthscale=0.05).spacing_warning)
-    assert Surrogate.fit(random_batch(rng, 1), [0.0]).correlation_of_neighbours == 1.0
+    assert Surrogate.fit(random_batch(rng, 1, 1), [0.0]).correlation_of_neighbours == 1.0
 
 
 def test_closed_form_outputscale(rng):
-    g = random_batch(rng, 15)
+    g = random_batch(rng, 15, 1)
     s = Surrogate.fit(g, rng.normal(size=15), lengthscale=2.0)
     correlation = (s.factor @ s.factor.T) / s.outputscale
     np.testing.assert_allclose(s.outputscale, s.z @ np.linalg.solve(correlation, s.z) / 15, rtol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "values", [[-5000.0, -5001.0, -120000.0], [900.0, 899.0, -np.inf], [7.0, 7.0, 7.0], [1e5, -1e5, 0.0]]
-)
-def test_any_range_of_log_values_stays_finite(rng, values):
-    s = Surrogate.fit(random_batch(rng, 3), values)
-    probe = random_batch(rng, 4)
-    assert np.isfinite(s.z).all()
-    assert np.isfinite(s.mean(probe)).all()
-    assert np.isfinite(s.covariance(probe)).all()
-
-
 def test_a_common_shift_changes_the_offset_alone(rng):
-    g, values = random_batch(rng, 10), np.round(rng.normal(size=10) * 8) / 8
+    g, values = random_batch(rng, 10, 1), np.round(rng.normal(size=10) * 8) / 8
     near, far = Surrogate.fit(g, values), Surrogate.fit(g, values - 1024.0)
     assert far.log_offset == near.log_offset - 1024.0
     np.testing.assert_array_equal(far.z, near.z)
     assert far.lengthscale == near.lengthscale
 
 
-def test_one_observation_and_twins(rng):
-    g = random_batch(rng, 1)
+def test_one_observation(rng):
+    g = random_batch(rng, 1, 1)
     one = Surrogate.fit(g, [-3.0])
     assert one.lengthscale == 1.0
     np.testing.assert_allclose(one.mean(g), one.z, rtol=1e-5)
-    twins = Surrogate.fit(concat([g, g, g]), [-3.0, -3.0, -3.0])
-    assert np.isfinite(twins.mean(g)).all()
 
 
 def test_free_noise_enters_through_the_metric(rng):
@@ -182,11 +150,11 @@ def test_free_noise_enters_through_the_metric(rng):
 )
 def test_bad_values_raise(rng, values, message):
     with pytest.raises(ValueError, match=message):
-        Surrogate.fit(random_batch(rng, 2), values)
+        Surrogate.fit(random_batch(rng, 2, 1), values)
 
 
 def test_bad_hyperparameters_raise(rng):
-    g = random_batch(rng, 2)
+    g = random_batch(rng, 2, 1)
     for name, value in (
         ("outputscale", 0.0),
         ("lengthscale", -1.0),
@@ -199,9 +167,3 @@ def test_bad_hyperparameters_raise(rng):
             Surrogate.fit(g, [0.0, 1.0], **bad)
     with pytest.raises(TypeError, match="epsilon_factor"):
         Surrogate.fit(g, [0.0, 1.0], epsilon_factor="small")  # type: ignore[arg-type]
-
-
-def test_warp_inverts(rng):
-    log_values = rng.normal(size=20) * 3
-    warp = square_root_warp(log_values, 0.8)
-    np.testing.assert_allclose(np.log(warp.epsilon + 0.5 * warp.z**2) + warp.log_offset, log_values, rtol=0, atol=1e-12)

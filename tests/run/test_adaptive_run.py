@@ -51,10 +51,12 @@ def test_budgets_are_spent_and_kept(budget: int) -> None:
 
 
 def test_same_seed_same_bits(post: mf.Posterior) -> None:
+    state = np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
     again = fit()
     assert again.log_evidence == post.log_evidence
     np.testing.assert_array_equal(again.pair_weights, post.pair_weights)
     assert fit(seed=4).log_evidence != post.log_evidence
+    np.testing.assert_array_equal(np.random.get_state(legacy=False)["state"]["key"], state)  # noqa: NPY002
 
 
 @pytest.mark.parametrize("acquisition", ["information", "uncertainty"])
@@ -81,18 +83,16 @@ def test_a_measure_with_few_effective_draws_is_refitted(monkeypatch: pytest.Monk
 
 def test_few_effective_draws_raise_the_sd() -> None:
     """Where hardly a draw counts, the distance to Laplace's estimate does."""
-    from dataclasses import replace
-
     from maskerade_fast.adaptive.control_variate import ControlledEstimate
     from maskerade_fast.run.adaptive_run import with_doubt
 
     blank = ControlledEstimate.__new__(ControlledEstimate)
     for name in ControlledEstimate.__dataclass_fields__:
         object.__setattr__(blank, name, None)
-    known = replace(blank, log_evidence=2.0, log_evidence_sd=1.0, effective_sample_size=5.0)
-    assert with_doubt(known, -10.0).log_evidence_sd == pytest.approx(np.hypot(1.0, 6.0))
-    assert with_doubt(replace(known, effective_sample_size=10.0), -10.0).log_evidence_sd == 1.0
-    assert with_doubt(known, -np.inf) is known
+    estimate = replace(blank, log_evidence=2.0, log_evidence_sd=1.0, effective_sample_size=5.0)
+    assert with_doubt(estimate, -10.0).log_evidence_sd == pytest.approx(np.hypot(1.0, 6.0))
+    assert with_doubt(replace(estimate, effective_sample_size=10.0), -10.0).log_evidence_sd == 1.0
+    assert with_doubt(estimate, -np.inf) is estimate
 
 
 def test_callback_ends_the_run() -> None:
@@ -107,16 +107,6 @@ def test_callback_ends_the_run() -> None:
         assert len(seen) == rows
         assert np.isfinite(post.log_evidence)
         assert rows > 2 or any("before the measure was settled" in warning for warning in post.warnings)
-
-
-def test_interrupt_keeps_what_was_evaluated() -> None:
-    def interrupt(row: Any) -> None:
-        if row.cost > 100:
-            raise KeyboardInterrupt
-
-    post = fit(callback=interrupt)
-    assert any("interrupted" in warning for warning in post.warnings)
-    assert np.isfinite(post.predict(waves()[0][:3]).mean).all()
 
 
 def test_a_time_budget_holds_where_likelihoods_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,13 +140,6 @@ def test_a_batch_is_as_large_as_the_time_left() -> None:
     assert Limits.checked(500, None, 100, 20).in_time(20, 1e9, (1, 22.0)) == 20
 
 
-def test_time_budget() -> None:
-    post = fit(budget=None, time_budget=4.0)
-    assert post.history[-2].seconds < 4.5
-    assert post.history[-1].seconds < 12.0
-    assert post.history[-1].cost > 50
-
-
 def test_predictions(post: mf.Posterior, tmp_path: Any) -> None:
     """Close to the truth between the data, the joint density consistent with the pointwise one, saved and read."""
     x = waves()[0]
@@ -182,7 +165,7 @@ def test_joint_density_in_pieces(post: mf.Posterior, monkeypatch: pytest.MonkeyP
     assert plain.joint_log_density(x, np.sin(2 * np.pi * 3 * x)) == pytest.approx(whole, abs=1e-10)
 
 
-def test_few_effective_draws_are_confessed() -> None:
+def test_few_effective_draws_are_reported() -> None:
     x = np.linspace(0.0, 1.0, 200)
     y = np.sin(40 * x) * np.cos(7 * x) + 0.5 * np.sin(90 * x)
     post = mf.marginalise(x, y, budget=60, max_components=3, seed=0, noise_variance=1e-6, device="cpu")

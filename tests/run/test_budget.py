@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from comparisons import one_thread
 
 import maskerade_fast as mf
 from maskerade_fast import _memory
@@ -36,11 +37,7 @@ def fit(**options: Any) -> mf.Posterior:
 
 TIMED = {"budget": None, "time_budget": 9.0}
 SIZES: list[tuple[dict[str, Any], type[Exception], str]] = [
-    (
-        {"nodes": 10**9},
-        ValueError,
-        r"nodes: 1000000000, of some 3\d+ components, need about \d+ bytes and \d+ days",
-    ),
+    ({"nodes": 10**9}, ValueError, r"nodes: 1000000000, of some 3\d+ components, need about \d+ bytes and \d+ days"),
     ({"nodes": 10**6}, ValueError, r"nodes: 1000000, .* and 45 min for one integral on one core; expected at most"),
     ({"nodes": 10**30}, ValueError, "nodes: 10{30}, "),
     ({**TIMED, "initial": 10**9}, MemoryError, r"initial: 1000000000 needs about \d+ bytes"),
@@ -52,20 +49,14 @@ SIZES: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("proposals", ["laplace", "prior"])
 @pytest.mark.parametrize(("options", "error", "words"), SIZES)
-def test_sizes_of_a_run(options: dict[str, Any], error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        fit(**options)
-
-
-@pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize(("options", "error", "words"), SIZES)
-def test_sizes_of_a_run_by_the_papers_recipe(options: dict[str, Any], error: type[Exception], words: str) -> None:
-    """Its surrogate keeps every evaluation: a large budget may already lack room beside the nodes."""
-    if options.get("budget"):
+def test_sizes_of_a_run(options: dict[str, Any], error: type[Exception], words: str, proposals: str) -> None:
+    """The paper's surrogate keeps every evaluation: a large budget may already lack room beside the nodes."""
+    if proposals == "prior" and options.get("budget"):
         words = f"{words}|nodes: 4096 needs about"
     with pytest.raises(error, match=words):
-        fit(proposals="prior", **options)
+        fit(proposals=proposals, **options)
 
 
 def test_memory_bounds_nodes_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,11 +83,7 @@ def test_sizes_that_are_common_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (
-            lambda: PRIOR.sample(10**9, 0),
-            MemoryError,
-            r"m: 5368709120 draws in all needs about \d+ bytes, more",
-        ),
+        (lambda: PRIOR.sample(10**9, 0), MemoryError, r"m: 5368709120 draws in all needs about \d+ bytes, more"),
         (lambda: PRIOR.sample([1, 1, 1, 1, 10**9], 0), MemoryError, "m: 1073741828 draws in all needs about"),
         (lambda: PRIOR.sample(10**30, 0), ValueError, "m: 10{30} draws of a size, expected at most 1073741824"),
         (lambda: mf.PriorMeasure(PRIOR).random_draws(10**9, 0), MemoryError, "draws in all needs about"),
@@ -140,20 +127,15 @@ def test_observations_of_a_surrogate() -> None:
 @pytest.mark.slow
 def test_an_integral_takes_about_what_is_said() -> None:
     """Within a factor of five: the figure is for one core of some machine."""
-    import numba
-
     metric = mf.Metric(mass_weight=1.0)
     surrogate, count = mf.Surrogate.fit(TWO, [-1.0, -2.0], metric=metric), 6000
     drawn = np.random.default_rng(0).uniform(size=(3, 3 * count))
     offsets = np.arange(0, 3 * count + 1, 3)
     nodes = mf.GMMBatch.trusted(offsets, drawn[0], drawn[1][:, None], drawn[2][:, None], np.ones(count))
-    threads, times = numba.get_num_threads(), []
-    numba.set_num_threads(1)
-    try:
+    times = []
+    with one_thread():
         for _ in range(3):
             start = time.perf_counter()
             mf.integrate(surrogate, nodes, np.full(count, 1.0 / count))
             times.append(time.perf_counter() - start)
-    finally:
-        numba.set_num_threads(threads)
     assert 0.2 < min(times) / integral_seconds(3 * count) < 5.0

@@ -47,14 +47,14 @@ class Counted:
 
 
 class Scripted:
-    """A run of five steps that is interrupted where `at` says; its posterior counts how often it was asked for."""
+    """A run of five steps that is interrupted where `at` says; it counts its posteriors."""
 
     def __init__(self, at: str = "") -> None:
         self.data = RegressionData(X, Y)
         self.units = Standardiser.from_data(self.data)
         self.problem = Problem.of(self.units.to_unit(self.data), mf.Prior.from_data(X, max_components=1))
         self.limits = Limits.checked(10, None, 10, 10)
-        self.at, self.asked, self.closed = at, 0, False
+        self.at, self.posteriors, self.closed = at, 0, False
 
     def steps(self) -> Iterator[Counted]:
         try:
@@ -66,8 +66,8 @@ class Scripted:
             self.closed = True
 
     def posterior(self, state: Counted) -> mf.Posterior:
-        self.asked += 1
-        if self.at == "posterior" and self.asked == 1:
+        self.posteriors += 1
+        if self.at == "posterior" and self.posteriors == 1:
             raise KeyboardInterrupt
         run = PriorRun(self.problem, self.limits, "random", 8, np.random.default_rng(0))
         (only,) = run.steps()
@@ -117,19 +117,19 @@ def test_an_interrupt_keeps_the_last_state(at: str, left: int) -> None:
     post = drive(run, run.units, Bar(), callback)
     assert [row.evaluations for row in post.history] == [*range(1, left + 1), left]
     assert post.warnings[0] == f"interrupted after {left} evaluations; the result rests on those"
-    assert run.asked == (2 if at == "posterior" else 1)
+    assert run.posteriors == (2 if at == "posterior" else 1)
 
 
 def test_an_interrupt_between_a_state_and_its_row_keeps_both() -> None:
     """The state is taken over in one assignment; its row follows from it."""
 
     class Late(Counted):
-        asked = 0
+        calls = 0
 
         @property
         def row(self) -> HistoryRow:
-            Late.asked += 1
-            if Late.asked == 1:
+            Late.calls += 1
+            if Late.calls == 1:
                 raise KeyboardInterrupt
             return HistoryRow(1, 1, 0.1, -1.0, 0.5, -0.5)
 
@@ -144,7 +144,7 @@ def test_an_interrupt_before_any_state_ends_the_run() -> None:
     run = Scripted("before 1")
     with pytest.raises(KeyboardInterrupt):
         drive(run, run.units, Bar())
-    assert run.asked == 0
+    assert run.posteriors == 0
 
 
 def test_a_callback_that_returns_true_ends_the_run() -> None:
@@ -178,7 +178,7 @@ def test_states_are_values(recipe: Any) -> None:
 
 
 def test_both_recorders_keep_to_the_protocol(tmp_path: Path) -> None:
-    def asked(recorder: Recorder) -> tuple[float, np.ndarray]:
+    def evaluated(recorder: Recorder) -> tuple[float, np.ndarray]:
         problem = dataclasses.replace(Scripted().problem, recorder=recorder)
         with recorder:
             g = mf.GMMBatch.from_list([([1.0], [2.0], [1.0])], [0.1])
@@ -187,8 +187,8 @@ def test_both_recorders_keep_to_the_protocol(tmp_path: Path) -> None:
             return recorder.seconds(), np.r_[problem.log_likelihoods(g), values, gradient.weights]
 
     path = tmp_path / "journal"
-    plain = asked(NoRecord())
-    written, read = asked(Journal(path, {"seed": 0})), asked(Journal(path, {"seed": 0}))
+    plain = evaluated(NoRecord())
+    written, read = evaluated(Journal(path, {"seed": 0})), evaluated(Journal(path, {"seed": 0}))
     for seconds, arrays in (written, read):
         assert seconds >= 0.0
         np.testing.assert_array_equal(arrays, plain[1])

@@ -58,7 +58,7 @@ def test_information_beats_random_draws():
 
 
 @pytest.mark.slow
-def test_airline_is_known_to_be_missed():
+def test_airline_is_missed_by_the_papers_recipe():
     """Draws from the prior find no spike: the paper's recipe is off by nats, and says that it may be."""
     post, known = run("airline", 500, 0, proposals="prior")
     error = post.log_evidence - known["log_evidence"]
@@ -68,7 +68,7 @@ def test_airline_is_known_to_be_missed():
 
 
 @pytest.mark.parametrize(("name", "bound"), [("two_tones_12", 0.05), ("two_tones_40", 0.2), ("smooth_25", 0.1)])
-def test_the_default_is_right_and_knows_how_right(name, bound):
+def test_the_default_is_right_within_its_sd(name, bound):
     """Four seeds: errors within twice the reported sd but for one, and sizes as probable as they are."""
     errors, sds = [], []
     for seed in range(4):
@@ -85,7 +85,7 @@ def test_the_default_is_right_and_knows_how_right(name, bound):
 
 
 @pytest.mark.slow
-def test_airline_is_found():
+def test_airline_by_the_default_recipe():
     """The recipe that the paper's misses by nats; two components, 144 months."""
     for seed in range(3):
         post, known = run("airline", 1500, seed)

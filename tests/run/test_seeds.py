@@ -18,21 +18,20 @@ X = np.linspace(0.0, 1.0, 25)
 Y = np.sin(2 * np.pi * 3 * X) + 0.3 * np.cos(2 * np.pi * 7 * X)
 
 
-def made() -> Iterator[tuple[str, ast.Call]]:
-    """Every place where the package makes a generator or a seed."""
+def calls(*names: str) -> Iterator[tuple[str, ast.Call]]:
+    """Every call in the package of functions and methods of these names."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MAKERS:
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in names:
                 yield path.relative_to(PACKAGE).as_posix(), node
 
 
 def test_no_module_has_a_seed_of_its_own() -> None:
-    """One function makes generators, from what its caller gives; a checkpoint without a seed asks the system."""
-    found = [(path, ast.unparse(node)) for path, node in made()]
-    assert found == [
-        ("_checks.py", "np.random.default_rng(seed)"),
-        ("storage/journal.py", "np.random.SeedSequence()"),
-    ]
+    """One function makes generators, and from a variable; a checkpoint without a seed takes one of the system."""
+    makers = [(path, ast.unparse(node)) for path, node in calls(*MAKERS)]
+    sources = [ast.unparse(node) for _, node in calls("generator")]
+    assert {source.removeprefix("generator(").split(",")[0].rstrip(")") for source in sources} == {"seed", "rng"}
+    assert makers == [("_checks.py", "np.random.default_rng(seed)"), ("storage/journal.py", "np.random.SeedSequence()")]
 
 
 @pytest.mark.parametrize(
@@ -77,23 +76,3 @@ def test_every_part_of_a_run_draws_by_its_seed(
     mf.marginalise(X, Y, seed=rng, budget=120, max_components=2, nodes=64, **settings)
     assert {name for name, _ in seen} == parts_of_run
     assert {type(generator) for _, generator in seen} == {Own}
-
-
-def test_the_search_for_modes_draws_by_its_callers_generator(monkeypatch: pytest.MonkeyPatch) -> None:
-    from maskerade_fast.adaptive import modes
-    from maskerade_fast.adaptive.counted_posterior import CountedPosterior
-    from maskerade_fast.adaptive.starts import grown_start
-    from maskerade_fast.model.data import RegressionData
-    from maskerade_fast.quadrature.problem import Problem
-
-    target = CountedPosterior(Problem.of(RegressionData(X, Y, "none"), mf.Prior.from_data(X, max_components=2)))
-    grown: list[Any] = []
-
-    def noted(*args: Any) -> Any:
-        grown.append(args[2])
-        return grown_start(*args)
-
-    monkeypatch.setattr(modes, "grown_start", noted)
-    rng = np.random.default_rng(5)
-    assert modes.find_modes(target, [], 400, rng)
-    assert grown == [rng]

@@ -23,16 +23,22 @@ def written(folder: Path, content: str | bytes, name: str = "data.csv") -> Path:
 def test_archive_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "model"  # no suffix is added
     arrays: dict[str, Any] = {
-        "matrix": np.arange(6.0).reshape(2, 3),
+        "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        "big": np.arange(3, dtype=">f4"),
+        "flags": np.array([True, False]),
         "number": 0.1,
         "words": np.array(["a", "µ"]),
+        "no words": np.array([], dtype=np.str_),
+        "no word": np.array(""),
         "none": np.empty((0, 2)),
+        "cube": np.arange(8).reshape(2, 2, 2),
     }
     save_arrays(path, arrays, kind="thing", version=2)
     loaded = load_arrays(path, kind="thing", version=2)
     assert loaded.keys() == arrays.keys()
     for name, value in arrays.items():
-        assert_array_equal(loaded[name], value)
+        assert_array_equal(loaded[name], np.asarray(value), strict=True)
+        assert loaded[name].flags.writeable
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 

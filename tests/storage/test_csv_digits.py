@@ -8,15 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import table_of
 from numpy.testing import assert_array_equal
 
 from maskerade_fast import DataError
-from maskerade_fast.storage.csv_files import Table, read_table
-
-
-def table_of(folder: Path, content: str) -> Table:
-    (folder / "data.csv").write_text(content)
-    return read_table(folder / "data.csv")
 
 
 @pytest.mark.parametrize("step", [10**9, 1000, 300, 1, 7 * 10**14])
@@ -109,9 +104,9 @@ def column(cells: Iterable[object]) -> str:
 @pytest.mark.parametrize("origin", [1.7e18, 0.0, -3.0, 0.1])
 def test_differences_from_another_origin_are_rounded_once(tmp_path: Path, cells: list[str], origin: float) -> None:
     table = table_of(tmp_path, column(cells))
-    found = table.less([1, 0], np.array([0.0, origin]))
-    assert_array_equal(found[:, 0], np.arange(float(len(cells))))
-    for cell, value in zip(cells, found[:, 1], strict=True):
+    differences = table.less([1, 0], np.array([0.0, origin]))
+    assert_array_equal(differences[:, 0], np.arange(float(len(cells))))
+    for cell, value in zip(cells, differences[:, 1], strict=True):
         if cell == "NA":
             assert np.isnan(value)
         else:

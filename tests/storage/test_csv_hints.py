@@ -33,8 +33,7 @@ def test_dates_as_integers(form: str) -> None:
 
 def test_months_as_integers() -> None:
     months = np.array([100.0 * (1999 + k // 12) + k % 12 + 1 for k in range(24)])
-    note = looks_like_dates(months, "a\nb")
-    assert note is not None
+    note = str(looks_like_dates(months, "a\nb"))
     assert note.endswith("differences between them are not months")
     assert note.isprintable()
     assert looks_like_dates(months + 50.0, "month") is None
@@ -95,8 +94,7 @@ def test_running_constant_and_backwards(values: list[float], running: bool, cons
 def test_dates_in_other_forms(form: str, unit: str) -> None:
     start = datetime.date(2003, 11, 20)  # the first figure of some is 0
     values = np.array([float((start + datetime.timedelta(days=3 * k)).strftime(form)) for k in range(40)])
-    note = looks_like_dates(values, "day")
-    assert note is not None
+    note = str(looks_like_dates(values, "day"))
     assert note.endswith(f"differences between them are not {unit}")
     assert looks_like_dates(values[:11], "day") is None
     assert looks_like_dates(np.append(values, 99999999.0), "day") is None
@@ -106,8 +104,7 @@ def test_weeks_and_quarters_as_integers() -> None:
     weeks = np.array([100.0 * year + week for year in (2020, 2021) for week in range(1, 53)])
     quarters = np.array([10.0 * year + quarter for year in range(2018, 2023) for quarter in range(1, 5)])
     for values, unit, shift in ((weeks, "weeks", 60.0), (quarters, "quarters", 5.0)):
-        note = looks_like_dates(values, "t")
-        assert note is not None
+        note = str(looks_like_dates(values, "t"))
         assert note.endswith(f"differences between them are not {unit}")
         assert looks_like_dates(values + shift, "t") is None
 
@@ -121,7 +118,7 @@ def test_plain_integers_are_no_dates(digits: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "found"),
+    ("values", "stand_in"),
     [
         ([1.0, 2.0, 3.0, -9999.0, -9999.0], -9999.0),
         ([1.25, 3.0, 2.0, -99.9], -99.9),
@@ -139,8 +136,8 @@ def test_plain_integers_are_no_dates(digits: int) -> None:
         ([], None),
     ],
 )
-def test_numbers_that_stand_for_missing_ones(values: list[float], found: float | None) -> None:
-    assert sentinel(np.array(values)) == found
+def test_numbers_that_stand_for_missing_ones(values: list[float], stand_in: float | None) -> None:
+    assert sentinel(np.array(values)) == stand_in
 
 
 def test_columns_without_a_name() -> None:

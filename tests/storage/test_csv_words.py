@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import csv
-import gzip
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import table_of
 from numpy.testing import assert_array_equal
 
 from maskerade_fast import DataError
 from maskerade_fast._text import listed
-from maskerade_fast.storage.csv_files import Table, read_table
 
 NAN = np.nan
 LACKING = "line 1 has one name fewer than there are columns: the first column has none"
 LEFT_OUT = "the last column was left out: without a name, and empty (lines end with a delimiter)"
-
-
-def table_of(folder: Path, content: str | bytes, header: bool | None = None, expected: tuple[str, ...] = ()) -> Table:
-    (folder / "data.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
-    return read_table(folder / "data.csv", header=header, expected=expected)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +38,7 @@ def test_names_that_are_looked_for(
     assert not any("was taken as names" in note for note in table.notes)
 
 
-def test_a_name_in_a_row_of_data_is_told(tmp_path: Path) -> None:
+def test_a_name_in_a_row_of_data_is_reported(tmp_path: Path) -> None:
     table = table_of(tmp_path, "country,1990,1991\nred,1,2\nblue,4,5\n")
     with pytest.raises(DataError, match=r"'1990' is no column; .*; line 1 was taken as data, --header yes takes it as"):
         table.column("1990")
@@ -133,26 +127,6 @@ def test_lines_that_name_the_delimiter(tmp_path: Path, begin: str) -> None:
     assert_array_equal(table.values, [[1.5, 2.0]])
 
 
-@pytest.mark.parametrize("damage", [lambda z: z[:-3] + b"abc", lambda z: z + b"junk", lambda z: z[:-12]])
-def test_damaged_gzip_files(tmp_path: Path, damage: object) -> None:
-    with pytest.raises(DataError, match="damaged gzip file"):
-        table_of(tmp_path, damage(gzip.compress(b"a,b\n1,2\n" * 50, mtime=0)))  # type: ignore[operator]
-
-
-@pytest.mark.parametrize(
-    ("content", "names"),
-    [
-        ("x,#a,%hum\n1,2,3\n", ("x", "#a", "%hum")),
-        ("x #a\n1 2\n", ("x", "#a")),
-        ("# %hum y\n1 2\n", ("%hum", "y")),
-        ("## #a,//b\n1,2\n", ("#a", "//b")),
-        ("%hum,y\n1,2\n", ("hum", "y")),
-    ],
-)
-def test_names_keep_their_signs(tmp_path: Path, content: str, names: tuple[str, ...]) -> None:
-    assert table_of(tmp_path, content).names == names
-
-
 @pytest.mark.parametrize(
     "missing",
     [".", "..", "-", "--", "\u2014", ":", "<NA>", "NaT", "#DIV/0!", "#NA", "missing", "-nan", "-1.#IND", "\\N", '=""'],
@@ -169,86 +143,6 @@ def test_numbers_of_other_programs(tmp_path: Path) -> None:
     assert_array_equal(table.numbers([1]), [[0.0], [1.5]])
     table = table_of(tmp_path, "a b\n3.0D+02 1d0\n-.5D-1 NA\n")
     assert_array_equal(table.values, [[300.0, 1.0], [-0.05, NAN]])
-
-
-@pytest.mark.parametrize(
-    ("content", "k", "words"),
-    [
-        ("a,b\n1,1e200\n2,3\n", 1, "line 2, column 'b': '1e200', expected a number up to 1e+150; rescale the column"),
-        ("a,b\n1,3\n2,-1e151\n", 1, "line 3, column 'b': '-1e151', expected a number up to 1e+150"),
-        ("t,y\n[s],[m]\n1,2\n", 0, "'[s]', expected a finite number; delete the row of units, or begin it with #"),
-        ("t y\ns m\n1 2\n2 3\n", 1, "'m', expected a finite number; delete the row of units, or begin it with #"),
-        ("a,b\n1,2\na,b\n3,4\n", 0, "line 3, column 'a': 'a', expected a finite number; the names again; delete the"),
-        ("a,b\n1,2\nTotal,\n", 0, "line 3, column 'a': 'Total', expected a finite number; delete the line"),
-        ("a,b\n2024-01-31,1\n", 0, "write the time as a number, or leave the column out with --columns"),
-        ("a,b\n31.12.2023,1\n", 0, "write the time as a number"),
-        ("a,b\n12:30,1\n", 0, "write the time as a number"),
-        ("a,b\nJan 2024,1\n", 0, "write the time as a number"),
-        ("a,b\n3 March 2024,1\n", 0, "write the time as a number"),
-        ("a,b\n2024-Q1,1\n", 0, "write the time as a number"),
-        ("a,b\nred,1\nblue,2\n", 0, "expected a finite number; write numbers, or leave the column out with --columns"),
-        ("a,b\nred,1\n3,2\n", 0, "expected a finite number; correct the cell, delete the line, or leave the column"),
-        ("who,colour\nann,red\nbob,blue\n", 1, "'red', expected a finite number; write numbers, or leave the column"),
-        ("a,b\nTRUE,1\n", 0, "write 1 and 0, or leave the column out with --columns"),
-        ("a,b\n0x1F,1\n", 0, "write the number with decimal digits"),
-        ("a,b\n(3.0),1\n", 0, "write negative numbers with -, without brackets"),
-        ("name|y\nred|2|3\n", 0, "if | separates cells, write sep=| in the first line"),
-        ("a,b\n1,inf\n", 1, "leave the cell empty"),
-        ("a,b\n1,2_0\n", 1, "write it without underscores"),
-    ],
-)
-def test_problems_have_a_cure(tmp_path: Path, content: str, k: int, words: str) -> None:
-    table = table_of(tmp_path, content)
-    assert words in table.problems[k]
-    assert table.problems[k].isprintable()
-    with pytest.raises(DataError):
-        table.less([k], np.zeros(1))
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (
-            "Some title\na,b\n1,2\n3,4\n",
-            "line 2: 2 cells, expected 1 as in line 1; line 1 looks like a title: delete it or",
-        ),
-        ("Title\na;b\n1;2\n3;4\n", "line 1 looks like a title"),
-        ("My own data\nx y\n1 2\n3 4\n", "line 2: 2 cells, expected 3 as in line 1; line 1 looks like a title"),
-        (
-            "Title\nby me\na,b\n1,2\n3,4\n",
-            "line 3: 2 cells, expected 1 as in line 1; the lines above look like a title",
-        ),
-        (
-            "x\n0,5\n1,5\n",
-            "line 2: 2 cells, expected 1 as in line 1; if commas are decimal ones, write decimals with a",
-        ),
-        ("a,b\n1,2\n3,4\nSource: me\n", "line 4: 1 cell, expected 2 as in line 1; fill it up, delete it, or begin it"),
-        ("a,b\n1,2\n3,4\n5,6,7\n", "line 4: 3 cells, expected 2 as in line 1; put cells with a delimiter in double"),
-        (
-            "a,b\n1,2,\n3,4,\n",
-            "line 2: 3 cells, expected 2 as in line 1; it ends with a delimiter; end all lines with it",
-        ),
-    ],
-)
-def test_rows_of_other_lengths_have_a_cure(tmp_path: Path, content: str, words: str) -> None:
-    with pytest.raises(DataError) as caught:
-        table_of(tmp_path, content)
-    assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "names"),
-    [
-        ("x|y\n1|2\n3|4\n", ("x", "y")),
-        ("x | y\n1 | 2\n3 | 4\n", ("x", "y")),
-        ("1,5|2,5\n3,5|4,5\n", ("column 1", "column 2")),
-        ("name|y\nred, dark|2\nblue|4\n", ("name", "y")),
-    ],
-)
-def test_bars_between_cells(tmp_path: Path, content: str, names: tuple[str, ...]) -> None:
-    table = table_of(tmp_path, content)
-    assert table.names == names
-    assert np.isfinite(table.numbers([1])).all()
 
 
 def test_delimiters_at_the_ends_of_lines(tmp_path: Path) -> None:

@@ -65,9 +65,8 @@ class Counter:
 
 @BOTH
 def test_a_checkpoint_changes_nothing_and_gives_the_run_again(
-    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "run.checkpoint"
     plain, written = fit(settings), fit(settings, path)
     assert_same(plain, written)
     content, counter = path.read_bytes(), Counter(monkeypatch)
@@ -77,8 +76,8 @@ def test_a_checkpoint_changes_nothing_and_gives_the_run_again(
 
 
 @BOTH
-def test_searches_are_made_again(settings: dict[str, Any], tmp_path: Path) -> None:
-    path, settings = tmp_path / "run.checkpoint", {**settings, "acquisition": "information", "batch_size": 5}
+def test_searches_are_made_again(settings: dict[str, Any], path: Path) -> None:
+    settings = {**settings, "acquisition": "information", "batch_size": 5}
     settings |= {"budget": 36, "initial": 30, "nodes": 32}
     whole = fit(settings, path)
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
@@ -87,10 +86,9 @@ def test_searches_are_made_again(settings: dict[str, Any], tmp_path: Path) -> No
 
 @BOTH
 def test_a_file_cut_anywhere_goes_on_to_the_same_bits(
-    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the ends of records, a byte off, in the header, and at random; no likelihood of a whole record twice."""
-    path = tmp_path / "run.checkpoint"
     whole = fit(settings, path)
     content = path.read_bytes()
     ends, place = [], content.index(b"\n") + 1
@@ -122,9 +120,9 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
 
 @BOTH
 def test_a_likelihood_that_fails_leaves_the_batches_before(
-    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, counter = tmp_path / "run.checkpoint", Counter(monkeypatch)
+    counter = Counter(monkeypatch)
     whole = fit(settings)
     counter.calls, counter.fail_at = 0, counter.calls - 1
     with pytest.raises(RuntimeError, match="the simulator is down") as error:
@@ -138,8 +136,8 @@ def test_a_likelihood_that_fails_leaves_the_batches_before(
 
 
 @BOTH
-def test_ctrl_c_and_callbacks_end_a_run_that_can_go_on(settings: dict[str, Any], tmp_path: Path) -> None:
-    path, whole = tmp_path / "run.checkpoint", fit(settings)
+def test_ctrl_c_and_callbacks_end_a_run_that_can_go_on(settings: dict[str, Any], path: Path) -> None:
+    whole = fit(settings)
 
     def interrupt(row: mf.HistoryRow) -> None:
         if row.evaluations >= 20:
@@ -151,9 +149,8 @@ def test_ctrl_c_and_callbacks_end_a_run_that_can_go_on(settings: dict[str, Any],
     assert_same(whole, fit(settings, path))
 
 
-def test_prior_proposals_take_a_larger_budget(tmp_path: Path) -> None:
+def test_prior_proposals_take_a_larger_budget(path: Path) -> None:
     """A last batch that the smaller budget had cut short is evaluated anew."""
-    path = tmp_path / "run.checkpoint"
     for budget in (27, 40, 43, 60):
         assert_same(fit(PRIOR, path, budget=budget), fit(PRIOR, budget=budget))
     before = path.read_bytes()
@@ -164,9 +161,9 @@ def test_prior_proposals_take_a_larger_budget(tmp_path: Path) -> None:
 
 
 @BOTH
-def test_time_budgets_follow_the_clock_of_the_file(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_time_budgets_follow_the_clock_of_the_file(settings: dict[str, Any], path: Path) -> None:
     """Decisions by time are repeated as they were taken; the clock goes on where the file ends."""
-    path, settings = tmp_path / "run.checkpoint", {**settings, "budget": None, "time_budget": 1.0}
+    settings = {**settings, "budget": None, "time_budget": 1.0}
     whole = fit(settings, path)
     assert_same(whole, fit(settings, path), clock=True)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -178,8 +175,7 @@ def test_time_budgets_follow_the_clock_of_the_file(settings: dict[str, Any], tmp
     assert again.history[-2].seconds < 2.0
 
 
-def test_prior_proposals_take_more_time(tmp_path: Path) -> None:
-    path = tmp_path / "run.checkpoint"
+def test_prior_proposals_take_more_time(path: Path) -> None:
     short = fit(PRIOR, path, budget=None, time_budget=0.4)
     longer = fit(PRIOR, path, budget=None, time_budget=1.2)
     count = len(short.history)
@@ -188,16 +184,14 @@ def test_prior_proposals_take_more_time(tmp_path: Path) -> None:
     assert_same(longer, fit(PRIOR, path, budget=None, time_budget=1.2), clock=True)
 
 
-def test_without_a_seed_the_file_keeps_one(tmp_path: Path) -> None:
-    path = tmp_path / "run.checkpoint"
+def test_without_a_seed_the_file_keeps_one(path: Path) -> None:
     whole = fit(QUICK, path, seed=None)
     path.write_bytes(path.read_bytes()[:-300])
     assert_same(whole, fit(QUICK, path, seed=None))
     assert fit(QUICK, seed=None).log_evidence != whole.log_evidence
 
 
-def test_generators_are_told_by_their_state(tmp_path: Path) -> None:
-    path = tmp_path / "run.checkpoint"
+def test_generators_are_compared_by_their_state(path: Path) -> None:
     whole = fit(QUICK, path, seed=np.random.default_rng(1))
     path.write_bytes(path.read_bytes()[:-300])
     used = np.random.default_rng(1)
@@ -229,8 +223,7 @@ def test_generators_are_told_by_their_state(tmp_path: Path) -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_other_runs_are_refused_by_name(changes: dict[str, Any], message: str, written: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "run.checkpoint"
+def test_other_runs_are_refused_by_name(changes: dict[str, Any], message: str, written: bytes, path: Path) -> None:
     path.write_bytes(written)
     values = {"X": data()[0], "y": data()[1], **QUICK, **changes}
     with pytest.raises(mf.DataError) as error:
@@ -238,6 +231,12 @@ def test_other_runs_are_refused_by_name(changes: dict[str, Any], message: str, w
     assert message in str(error.value)
     assert "\n" not in str(error.value)
     assert path.read_bytes() == written
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A checkpoint that is not there yet."""
+    return tmp_path / "run.checkpoint"
 
 
 @pytest.fixture(scope="module")
@@ -248,8 +247,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-def test_other_priors_and_versions_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, settings = tmp_path / "run.checkpoint", {**QUICK, "max_components": None, "trend": "none"}
+def test_other_priors_and_versions_are_refused_by_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {**QUICK, "max_components": None, "trend": "none"}
     prior = mf.Prior.from_data(data()[0], 2)
     fit(settings, path, prior=prior)
     with pytest.raises(mf.DataError, match=r"another run: prior\.concentration is 1\.0 there, 2\.0 here"):
@@ -262,10 +261,9 @@ def test_other_priors_and_versions_are_refused_by_name(tmp_path: Path, monkeypat
 
 
 def test_batches_of_another_state_of_the_package_are_refused(
-    written: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    written: bytes, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All names agree, but the run asks for other mixtures: better no result than one of two halves."""
-    path = tmp_path / "run.checkpoint"
     path.write_bytes(written)
     monkeypatch.setattr("maskerade_fast.adaptive.adaptation._WIDER", 1.3)
     with pytest.raises(mf.DataError, match=r"not batch \d+: was it written on another CPU model"):
@@ -282,17 +280,16 @@ def test_batches_of_another_state_of_the_package_are_refused(
         (b"maskerade_fast checkpoint 1\n" + b"\x01" * 40, "damaged at byte 28"),
     ],
 )
-def test_other_files_are_left_alone(content: bytes, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.checkpoint"
+def test_other_files_are_left_alone(content: bytes, message: str, path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(mf.DataError, match=message):
         fit(QUICK, path)
     assert path.read_bytes() == content
 
 
-def test_damage_is_refused_and_a_lost_tail_is_not(written: bytes, tmp_path: Path) -> None:
+def test_damage_is_refused_and_a_lost_tail_is_not(written: bytes, path: Path) -> None:
     """A flipped bit anywhere but in what may be a torn tail is damage; zeros behind the end are a power failure."""
-    path, whole = tmp_path / "run.checkpoint", fit(QUICK)
+    whole = fit(QUICK)
     chance = np.random.default_rng(1)
     last = written[: killing.size_and_count(_file(path, written))[0]]
     for place in chance.integers(40, len(last) - 2000, size=12):
@@ -346,15 +343,9 @@ def test_a_folder_that_cannot_be_written() -> None:
             folder.chmod(0o755)
 
 
-def test_a_wrong_type_is_named() -> None:
-    with pytest.raises(TypeError, match="checkpoint: 5, expected a path or None"):
-        fit(QUICK, 5)  # type: ignore[arg-type]
-
-
-def test_a_full_disk_keeps_what_is_there(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_what_is_there(path: Path) -> None:
     """By the largest file a process may write; the disk itself was filled by hand (docs/measured/limits.md)."""
     pytest.importorskip("resource", reason="no resource limits here")
-    path = tmp_path / "run.checkpoint"
     code = f"""
 import resource, sys
 sys.path[:0] = {sys.path!r}
@@ -375,9 +366,8 @@ except t.mf.DataError as error:
     assert_same(fit(QUICK), fit(QUICK, path))
 
 
-def test_one_run_at_a_time(tmp_path: Path) -> None:
+def test_one_run_at_a_time(path: Path) -> None:
     pytest.importorskip("fcntl", reason="no locks here")
-    path = tmp_path / "run.checkpoint"
 
     def second(row: mf.HistoryRow) -> bool:
         with pytest.raises(mf.DataError, match="in use by another run"):

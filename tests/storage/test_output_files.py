@@ -23,6 +23,12 @@ from maskerade_fast.storage.output_files import replacing, replacing_text
 posix = pytest.mark.skipif(os.name != "posix", reason="links, pipes, devices and modes of POSIX")
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file that is not there yet."""
+    return tmp_path / "a"
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path: Path) -> Iterator[None]:
     yield
@@ -55,8 +61,7 @@ def refused(option: str, path: Any, *inputs: Path, **others: Path) -> str:
 # ---- replacing ----
 
 
-def test_new_and_old_files(tmp_path: Path) -> None:
-    path = tmp_path / "a"
+def test_new_and_old_files(path: Path) -> None:
     write(path, b"first and longer")
     write(path, b"second")
     assert path.read_bytes() == b"second"
@@ -67,8 +72,7 @@ def test_new_and_old_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
 @pytest.mark.parametrize("old", [None, b"old"])
-def test_an_error_leaves_what_was_there(tmp_path: Path, error: BaseException, old: bytes | None) -> None:
-    path = tmp_path / "a"
+def test_an_error_leaves_what_was_there(path: Path, error: BaseException, old: bytes | None) -> None:
     if old is not None:
         path.write_bytes(old)
     for writer in (replacing, replacing_text):
@@ -78,8 +82,7 @@ def test_an_error_leaves_what_was_there(tmp_path: Path, error: BaseException, ol
         assert (path.read_bytes() if path.exists() else None) == old
 
 
-def test_an_interrupt_while_the_content_goes_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a"
+def test_an_interrupt_while_the_content_goes_to_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_bytes(b"old")
 
     def interrupted(*_: Any) -> None:
@@ -138,8 +141,7 @@ def test_modes(tmp_path: Path) -> None:
 
 
 @posix
-def test_a_private_file_is_private_while_it_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "a"
+def test_a_private_file_is_private_while_it_is_written(path: Path) -> None:
     path.write_bytes(b"")
     path.chmod(0o600)
     with replacing(path) as file:
@@ -148,8 +150,7 @@ def test_a_private_file_is_private_while_it_is_written(tmp_path: Path) -> None:
 
 @posix
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root gives files away")
-def test_owners(tmp_path: Path) -> None:
-    path = tmp_path / "a"
+def test_owners(path: Path) -> None:
     path.write_bytes(b"")
     os.chown(path, 1234, 2345)
     write(path)
@@ -165,8 +166,8 @@ def test_a_name_of_255_bytes(tmp_path: Path) -> None:
     assert "cannot be written (File name too long)" in refused("--save", tmp_path / ("x" * 256))
 
 
-def test_two_writers_leave_one_whole_file(tmp_path: Path) -> None:
-    path, contents = tmp_path / "a", [bytes([65 + k]) * 200_000 for k in range(8)]
+def test_two_writers_leave_one_whole_file(path: Path) -> None:
+    contents = [bytes([65 + k]) * 200_000 for k in range(8)]
     threads = [threading.Thread(target=write, args=(path, content)) for content in contents]
     for thread in threads:
         thread.start()
@@ -196,21 +197,19 @@ def test_a_folder_that_takes_no_new_files(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("code", [errno.EBUSY, errno.EPERM])
-def test_a_file_that_cannot_be_renamed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_a_file_that_cannot_be_renamed_over(path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """One that is mounted by itself, as containers do, or another's in a folder like /tmp."""
 
     def busy(*_: Any) -> None:
         raise OSError(code, os.strerror(code))
 
-    path = tmp_path / "a"
     path.write_bytes(b"long enough to be cut")
     monkeypatch.setattr(os, "replace", busy)
     write(path)
     assert path.read_bytes() == b"new"
 
 
-def test_a_read_only_file_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a"
+def test_a_read_only_file_is_not_replaced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_bytes(b"old")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may always write
     with pytest.raises(PermissionError):

@@ -1,4 +1,4 @@
-"""CASES, arrays in and arrays out: the order of rows (C40) and unequal masses (C47), with their neighbours."""
+"""Unequal masses (C47): distances warn, the hyper-kernel refuses, and gradients of clamped distances are 0."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
-from batches import one
+from batches import as_type, one, random_batch
 
-from maskerade_fast import Metric, Surrogate, UnequalMassWarning
+from maskerade_fast import Metric, UnequalMassWarning
 from maskerade_fast.model.gmm import GMMBatch, concat
 from maskerade_fast.ops.distances import energy_distance, energy_distance_vjp, gaussian_mmd2, gaussian_mmd2_vjp
-from maskerade_fast.ops.gp import predict_gp
-from maskerade_fast.ops.gram import gram
 from maskerade_fast.ops.hyperkernel import HyperKernel, hyperkernel, hyperkernel_matvec, hyperkernel_vjp
 from maskerade_fast.ops.metric_distances import prepare, squared_distance
 
@@ -23,76 +21,11 @@ CURE = r"expected equal ones; pass metric=Metric\(mass_weight=\.\.\.\), or Metri
 PARTS = ("weights", "means", "scales")
 
 
-def mixtures(rng: np.random.Generator, sizes: list[int], n_dims: int, dtype: Any) -> GMMBatch:
-    """Of any weights, so that none is a power of 2."""
-    parts = [(rng.uniform(0.1, 3.0, n), 3.0 * rng.normal(size=(n, n_dims)), rng.random((n, n_dims))) for n in sizes]
-    return GMMBatch.from_list([(w.astype(dtype), m.astype(dtype), s.astype(dtype)) for w, m, s in parts])
-
-
-@pytest.mark.parametrize("phase", ["joint", "per_axis"])
-@pytest.mark.parametrize("n_dims", [1, 3])
-def test_c40_rows_in_another_order(rng: np.random.Generator, dtype: Any, n_dims: int, phase: str) -> None:
-    """Some points equal; 600 of them, so that a matrix is shared among threads and has three tiles of columns."""
-    for n_points in (50, 600):
-        X = np.round(rng.uniform(-3.0, 3.0, size=(n_points, n_dims)), 1).astype(dtype)
-        g = mixtures(rng, [3, 1], n_dims, dtype)
-        noise = rng.uniform(0.1, 1.0, size=(2, n_points))
-        order = rng.permutation(n_points)
-        K = gram(g, X, noise_variance=noise, phase=phase)
-        again = gram(g, X[order], noise_variance=noise[:, order], phase=phase)
-        np.testing.assert_array_equal(again, K[:, order][:, :, order])
-
-
-@pytest.mark.parametrize("phase", ["joint", "per_axis"])
-@pytest.mark.parametrize("n_dims", [1, 3])
-def test_c40_rows_and_columns_of_rectangles(rng: np.random.Generator, dtype: Any, n_dims: int, phase: str) -> None:
-    """Beside other points, before the first of the data and behind the last; the square is that of the data alone."""
-    X, Y = (np.round(rng.uniform(-r, r, size=(k, n_dims)), 1).astype(dtype) for r, k in ((2.0, 40), (5.0, 70)))
-    g = mixtures(rng, [3, 1], n_dims, dtype)
-    rows, columns = rng.permutation(40), rng.permutation(70)
-    K = gram(g, X, Y, phase=phase)
-    np.testing.assert_array_equal(gram(g, X[rows], Y[columns], phase=phase), K[:, rows][:, :, columns])
-    square, own = gram(g, X, X, phase=phase), gram(g, X, phase=phase)
-    apart = ~np.eye(40, dtype=bool)
-    np.testing.assert_array_equal(square[:, apart], own[:, apart])
-
-
-@pytest.mark.parametrize("n_dims", [1, 2])
-def test_c40_shifts_and_orders_together(rng: np.random.Generator, n_dims: int) -> None:
-    X = rng.integers(-2048, 2048, size=(50, n_dims)) / 1024.0
-    g, order = mixtures(rng, [2, 4], n_dims, np.float64), rng.permutation(50)
-    K = gram(g, X, noise_variance=0.1)
-    np.testing.assert_array_equal(gram(g, X[order] - 2.0**30, noise_variance=0.1), K[:, order][:, :, order])
-
-
-@pytest.mark.parametrize("phase", ["joint", "per_axis"])
-@pytest.mark.parametrize("covariance", ["diagonal", "full"])
-def test_c40_predictions_at_points_in_another_order(rng: np.random.Generator, covariance: str, phase: str) -> None:
-    """To the bit for the test points, to rounding for the data, whose factor differs."""
-    X, Y = np.round(rng.uniform(size=(40, 2)), 1), np.round(rng.uniform(-1.0, 2.0, size=(150, 2)), 1)
-    y, g = rng.normal(size=40), mixtures(rng, [3, 1], 2, np.float64)
-    first = predict_gp(g, X, y, 0.3, Y, covariance=covariance, phase=phase)
-    order, rows = rng.permutation(150), rng.permutation(40)
-    again = predict_gp(g, X, y, 0.3, Y[order], covariance=covariance, phase=phase)
-    np.testing.assert_array_equal(again.mean, first.mean[:, order])
-    if covariance == "full":
-        assert first.covariance is not None
-        np.testing.assert_array_equal(again.covariance, first.covariance[:, order][:, :, order])
-    else:
-        np.testing.assert_array_equal(again.variance, first.variance[:, order])
-    other = predict_gp(g, X[rows], y[rows], 0.3, Y, covariance=covariance, phase=phase)
-    np.testing.assert_allclose(other.mean, first.mean, rtol=0, atol=1e-11)
-
-
 def unequal(dtype: Any = np.float64) -> GMMBatch:
     """Four mixtures of mass 1, 2, 20 and 1."""
-    parts = [
-        ([1.0], [0.0], [1.0]),
-        ([2.0], [0.0], [1.0]),
-        ([10.0, 10.0], [0.0, 3.0], [1.0, 1.0]),
-        ([1.0], [2.0], [1.0]),
-    ]
-    return GMMBatch.from_list([(np.array(w, dtype), np.array(m, dtype), np.array(s, dtype)) for w, m, s in parts])
+    heavy = ([10.0, 10.0], [0.0, 3.0], [1.0, 1.0])
+    one, two, apart = (([w], [m], [1.0]) for w, m in ((1.0, 0.0), (2.0, 0.0), (1.0, 2.0)))
+    return as_type(GMMBatch.from_list([one, two, heavy, apart]), dtype)
 
 
 def test_c47_distances_of_unequal_masses_warn(dtype: Any) -> None:
@@ -180,19 +113,6 @@ def test_c47_batches_prepared_apart() -> None:
             hyperkernel(ready, other, **HYPER)
 
 
-def test_c47_a_surrogate_of_unequal_masses() -> None:
-    g, values = unequal(), np.arange(4.0)
-    with pytest.raises(ValueError, match=CURE):
-        Surrogate.fit(g, values)
-    s = Surrogate.fit(g[[0, 3]], values[:2])
-    with pytest.raises(ValueError, match=CURE):
-        s.extend(g[[1]], values[2:3])
-    with pytest.raises(ValueError, match=CURE):
-        s.mean(g[1])
-    cured = Surrogate.fit(g, values, metric=Metric(mass_weight=0.5))
-    assert np.isfinite(cured.mean(g)).all()
-
-
 @pytest.mark.filterwarnings("ignore::maskerade_fast.UnequalMassWarning")
 def test_c47_gradients_of_clamped_distances_are_0(rng: np.random.Generator) -> None:
     """Central differences where the distance is above 0, exactly 0 where it is clamped there, in any company."""
@@ -212,7 +132,7 @@ def test_c47_gradients_of_clamped_distances_are_0(rng: np.random.Generator) -> N
         )
         for part, value in zip(PARTS, expected, strict=True):
             np.testing.assert_allclose(getattr(gradient, part), value, rtol=0, atol=1e-13)
-    a, b = mixtures(rng, [1, 2, 4, 3, 2], 1, np.float64), mixtures(rng, [1, 3, 2, 5], 1, np.float64)
+    a, b = (random_batch(rng, B, 1, unit=False) for B in (5, 4))
     E, G = energy_distance(a, b), rng.normal(size=(5, 4))
     assert 3 < (E == 0.0).sum() < 17
     gradient = energy_distance_vjp(a, b, G)
@@ -278,14 +198,6 @@ def test_c47_masses_on_a_card_take_no_wait_of_their_own(
 @pytest.mark.usefixtures("backend")
 def test_every_backend(rng: np.random.Generator) -> None:
     dtype = np.dtype(np.float64)
-    for phase in ("joint", "per_axis"):
-        test_c40_rows_and_columns_of_rectangles(rng, dtype, 3, phase)
-        test_c40_predictions_at_points_in_another_order(rng, "diagonal", phase)
-        X = np.round(rng.uniform(-3.0, 3.0, size=(70, 2)), 1)
-        g, order = mixtures(rng, [3, 1], 2, dtype), rng.permutation(70)
-        K = gram(g, X, noise_variance=0.1, phase=phase)
-        np.testing.assert_array_equal(gram(g, X[order], noise_variance=0.1, phase=phase), K[:, order][:, :, order])
-    test_c40_shifts_and_orders_together(rng, 2)
     test_c47_distances_of_unequal_masses_warn(dtype)
     test_c47_the_hyperkernel_refuses_unequal_masses(dtype)
     test_c47_features_keep_their_gradient_where_the_distance_is_clamped(1)

@@ -1,4 +1,4 @@
-"""C48 and C49 as commands: every encoding, closed and full streams, interrupts, and names with signs of formulas."""
+"""Commands in a shell (C48, C49): every encoding, closed and full streams, interrupts, names with signs of formulas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def shell(data: Path, redirection: str, **environment: str) -> tuple[int, bytes, bytes]:
-    """A fit under bash, from where it is told what to do with its streams; both files are written in every case."""
+    """A fit under bash, which redirects its streams; both files are written in every case."""
     model, predictions = data.with_name("m.npz"), data.with_name("p.csv")
     fit = f"'{sys.executable}' -m maskerade_fast fit d.csv {' '.join(FAST)} --save m.npz --predictions p.csv"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Cases C39 and C41 to C44, and their kinds: exact stamps, columns by name, rows to be forecast, outputs, headers."""
+"""Tables in commands (C39, C41 to C44): exact stamps, columns by name, rows to be forecast, outputs, headers."""
 
 from __future__ import annotations
 
@@ -215,7 +215,8 @@ def test_c41_files_of_earlier_layouts_are_matched_by_place(
     _, expected, _ = run(capsys, "predict", model, data)
     for version in (2, 1):
         save_arrays(tmp_path / "old.npz", old, kind="posterior", version=version)
-        assert mf.load(tmp_path / "old.npz").feature_names is None
+        post = mf.load(tmp_path / "old.npz")
+        assert (post.feature_names, post.trend) == (None, "linear" if version == 2 else "none")
         status, out, err = run(capsys, "predict", tmp_path / "old.npz", data)
         assert (status, out == expected or version == 1) == (0, True)
         assert "the model holds no names; its columns are the model's inputs in their order" in err
@@ -316,9 +317,9 @@ def test_c43_names_of_outputs_are_used_once(capsys: pytest.CaptureFixture[str], 
         data = written(tmp_path / "d.csv", names, [rows["a"], rows["b"], rows["y"]])
         status, _, err = run(capsys, "fit", data, "--predictions", tmp_path / "out.csv", *FAST)
         assert (status, err) == (0, "")
-        found = read_table(tmp_path / "out.csv").names
-        assert len(set(found)) == len(found) == 10
-        assert found[0] == names.split(",")[0]
+        columns = read_table(tmp_path / "out.csv").names
+        assert len(set(columns)) == len(columns) == 10
+        assert columns[0] == names.split(",")[0]
 
 
 # ---- C44: headers ----
@@ -352,12 +353,7 @@ def test_c44_headers(
 @pytest.mark.parametrize(
     ("names", "columns", "options", "words"),
     [
-        (
-            "a,b,y",
-            [[4.0] * 6, range(6), [1, 2, 3, 5, 8, 13]],
-            [],
-            "same number in every row, which tells nothing: a",
-        ),
+        ("a,b,y", [[4.0] * 6, range(6), [1, 2, 3, 5, 8, 13]], [], "same number in every row, which tells nothing: a"),
         (",b,y", [range(6), [3, 1, 4, 1, 5, 9], [1, 2, 3, 5, 8, 13]], [], "Column 1 has no name and counts the rows"),
         ("a,y", [range(6), [2.0] * 6], [], "The target y is the same in every row"),
         ("day,y", [[20240130, 20240131, 20240201, 20240204, 20240205, 20240301], range(6)], [], "look like dates"),
@@ -370,7 +366,7 @@ def test_c44_headers(
         ("t,y", [[1, 3, 2, 5, 4], range(5)], ["--split", "last", "--test-fraction", "0.2"], "not in the order of t"),
     ],
 )
-def test_what_deserves_a_look_is_said(
+def test_odd_columns_are_reported(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, names: str, columns: Any, options: list[str], words: str
 ) -> None:
     status, out, _ = run(capsys, "fit", written(tmp_path / "d.csv", names, columns), *options, *FAST)
