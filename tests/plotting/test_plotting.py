@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.stats import norm
 
 from maskerade_fast import MissingDependencyError, combine_gaussians, marginalise
 from maskerade_fast.model.inputs import Inputs
@@ -106,6 +107,9 @@ def test_spectrum_of_kernels(fitted: Any) -> None:
     by_hand = p @ np.array([line.get_ydata() for line in kernels])
     seen = mean.get_ydata() > 10.0 * axes.get_ylim()[0]  # what is lower is drawn at the edge
     assert_allclose(by_hand[seen], mean.get_ydata()[seen], rtol=0.2)
+    g = fitted.nodes[[int(np.argmax(fitted.node_probabilities))]]
+    both = sum(norm.pdf(frequencies[:, None], sign * g.means[:, 0], g.scales[:, 0]) for sign in (1.0, -1.0))
+    assert_allclose(kernels[-1].get_ydata(), np.maximum(0.5 * both @ g.weights, 0.01 * axes.get_ylim()[0]), rtol=1e-9)
 
 
 def test_frequencies_reach_every_peak(fitted: Any) -> None:
