@@ -256,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         }
     }
     if (threadIdx.x == 0 && first_side == 0) {
-        value[b] = failed == 0 ? -half - 0.5 * n * LOG_2_PI : -infinity();
+        value[b] = failed == 0 ? -half - 0.5 * n * 1.8378770664093453 : -infinity(); // log(2 pi)
         info[b] = failed;
         jitters[b] = failed == 0 ? added : 0.0;
         pivots[b] = pivot;
