@@ -27,7 +27,8 @@ _PLAIN = (
     *("log_likelihoods", "log_evidence", "log_evidence_sd", "component_probabilities"),
     *("pair_weights", "factor", "node_probabilities"),
 )
-_KIND, _VERSION = "posterior", 3
+_KIND = "posterior"
+_ARCHIVE_VERSION = 3  # of the layout; a newer one is refused
 _HISTORY_COLUMNS = 6
 _TEXTS = (
     *("trend", "warnings", "columns_features", "columns_target"),
@@ -37,12 +38,12 @@ _TEXTS = (
 
 def write(path: str | os.PathLike[str], posterior: Any) -> None:
     """Write the fields of a posterior; see `Posterior.save`."""
-    save_arrays(path, to_arrays(posterior), kind=_KIND, version=_VERSION)
+    save_arrays(path, to_arrays(posterior), kind=_KIND, version=_ARCHIVE_VERSION)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read and check the fields of a posterior; DataError in one line for any fault of the file."""
-    arrays = load_arrays(path, kind=_KIND, version=_VERSION)
+    arrays = load_arrays(path, kind=_KIND, version=_ARCHIVE_VERSION)
     try:
         parts = from_arrays(arrays)
         rows = (HistoryRow(int(r[0]), int(r[1]), *map(float, r[2:])) for r in parts["history"])
