@@ -22,7 +22,8 @@ from maskerade_fast.backends.contract import Backend
 NAMES = [name for name in ("cpu", "gpu") if importlib.util.find_spec(f"{backends.__name__}.{name}")]
 SHARED_WORDS = 12  # that two docstrings of more than two lines may have in common in a row
 
-pytestmark = pytest.mark.usefixtures("emulated")  # importing the GPU backend needs a cupy
+# importing the GPU backend needs a cupy; nothing runs on it
+pytestmark = [pytest.mark.usefixtures("emulated"), pytest.mark.sample]
 
 
 def contract() -> dict[str, Any]:

@@ -269,6 +269,7 @@ def test_c50_exponentials_have_the_same_edge() -> None:
     assert not compiled[4:].any()
 
 
+@pytest.mark.slow
 def test_c50_the_command_line_works_without_jit(tmp_path: Path) -> None:
     x = np.linspace(0.0, 1.0, 12) ** 1.1
     table, model, out = tmp_path / "table.csv", tmp_path / "model.npz", tmp_path / "out.csv"

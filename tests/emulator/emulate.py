@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).parent
+ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}
+"""Orders in which threads of a block are resumed, and blocks run; see `Options.order`."""
 CACHE = HERE.parents[1] / "build" / "emulator"
 
 FLAGS = ["-std=c++20", "-O1", "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-fvisibility=hidden"]
@@ -159,7 +161,7 @@ def compile_source(code: str, defines: Mapping[str, str], mode: str, arch: int =
     parts = [
         code,
         *flags,
-        *((HERE / name).read_text() for name in ("shim.hpp", "guards.hpp", "entries.hpp", "emulate.py")),
+        *(path.read_text() for path in (*sorted(HERE.glob("*.hpp")), HERE / "emulate.py")),
     ]
     key = hashlib.sha256("\0".join([*parts, _compiler_version()]).encode()).hexdigest()[:24]
     path = CACHE / f"{key}.{'so' if mode == 'plain' else mode}"

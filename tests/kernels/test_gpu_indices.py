@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import emulate
 import numpy as np
 import oracle
 import pytest
@@ -27,10 +28,8 @@ def sparse(emulated: Any, request: pytest.FixtureRequest) -> Sparse:
     return emulated.sparse
 
 
-def test_panels(sparse: Sparse, rng: np.random.Generator) -> None:
+def test_panels(cupy: Any, sparse: Sparse, rng: np.random.Generator) -> None:
     """The last panel of each of two matrices, its one row below, and their values: the last of 17 10^9 bytes each."""
-    import cupy
-
     from maskerade_fast.backends.gpu import _blocked
 
     n, last = 46416, 16
@@ -61,10 +60,8 @@ def test_panels(sparse: Sparse, rng: np.random.Generator) -> None:
         assert_allclose(half[k].get(), 0.5 * z @ z + np.log(np.diagonal(L)).sum(), rtol=1e-12)
 
 
-def test_distances(sparse: Sparse, rng: np.random.Generator) -> None:
+def test_distances(cupy: Any, sparse: Sparse, rng: np.random.Generator) -> None:
     """A pair of tiles whose atoms and whose place in the result lie that far."""
-    import cupy
-
     from maskerade_fast.backends.gpu import distances
 
     n_a, n_b, first = 66_002, 66_000, 66_000
@@ -97,10 +94,8 @@ def test_distances(sparse: Sparse, rng: np.random.Generator) -> None:
     assert_allclose(out[first:, :16].get(), expected, rtol=0.0, atol=1e-12)
 
 
-def test_points(sparse: Sparse, rng: np.random.Generator) -> None:
+def test_points(cupy: Any, sparse: Sparse, rng: np.random.Generator) -> None:
     """The last of 2^30 points of three Gaussians."""
-    import cupy
-
     from maskerade_fast.backends import cpu
 
     h, n_points = 3, 2**30 + 8
@@ -124,10 +119,8 @@ def test_points(sparse: Sparse, rng: np.random.Generator) -> None:
         assert_allclose(2.0 * log_roots[i], alone[0], rtol=1e-13)
 
 
-def test_pairs_of_joint_gaussians(sparse: Sparse, rng: np.random.Generator) -> None:
+def test_pairs_of_joint_gaussians(cupy: Any, sparse: Sparse, rng: np.random.Generator) -> None:
     """The pair (65599, 65598), number 2.15 10^9, with covariances that far: unit matrices."""
-    import cupy
-
     from maskerade_fast.backends.gpu import prediction
 
     h, n = 65_600, 182
@@ -146,7 +139,6 @@ def test_pairs_of_joint_gaussians(sparse: Sparse, rng: np.random.Generator) -> N
 
 
 def last_block(emulated: Any) -> None:
-    import emulate
 
     emulated.state.options = emulate.Options(blocks=slice(-1, None))
 
@@ -155,11 +147,8 @@ SIDE = 46_400
 """Points of a matrix whose last rows begin beyond 2^31 entries."""
 
 
-def test_inverses(sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
+def test_inverses(cupy: Any, sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
     """The last two squares of the second of two factors, then of its inverse."""
-    import cupy
-    import emulate
-
     from maskerade_fast.backends.gpu import _blocked
 
     n, last = SIDE, 128
@@ -201,10 +190,8 @@ def points_of(rng: np.random.Generator, n: int, base: int, before: int, sparse: 
 
 
 @pytest.mark.parametrize("entry", ["gram_f64", "gram_symmetric_f64"])
-def test_gram(sparse: Sparse, emulated: Any, rng: np.random.Generator, entry: str) -> None:
+def test_gram(cupy: Any, sparse: Sparse, emulated: Any, rng: np.random.Generator, entry: str) -> None:
     """The last tiles of the second of two matrices, of components that far, with phase tables that large."""
-    import cupy
-
     n = SIDE
     (batch, X), (*mixtures, points, tables) = points_of(rng, n, FAR, FAR // (2 * n) + 1, sparse)
     out = sparse(2, n, n)
@@ -231,10 +218,8 @@ def loaded(source: str, entry: str, **macros: int) -> Any:
     return _loader.load(source, entry, **macros)
 
 
-def test_phase_tables(sparse: Sparse, emulated: Any) -> None:
+def test_phase_tables(cupy: Any, sparse: Sparse, emulated: Any) -> None:
     """The last points of the last of 2050 components, in the last of 2049 dimensions."""
-    import cupy
-
     n, count, first, n_dims = 2**20, 2050, 2**20, 2049
     means, points, tables = sparse(first + count, n_dims), sparse(n_dims, n), sparse(count, 2, n)
     assert count * n > FAR < first * n_dims
@@ -251,10 +236,8 @@ def test_phase_tables(sparse: Sparse, emulated: Any) -> None:
 GRADIENT = {"MF_GRADIENT": 1, "MF_AXES": 1, "MF_PER_AXIS": 0}
 
 
-def test_covariances(sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
+def test_covariances(cupy: Any, sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
     """The last square, and the targets below it, of the second of two mixtures."""
-    import cupy
-
     n = SIDE
     (batch, X), (*mixtures, points, tables) = points_of(rng, n, FAR, FAR // (2 * n) + 1, sparse)
     y, levels, matrices = cupy.zeros(n), cupy.zeros((2, 3)), sparse(2, n + 1, n)
@@ -270,10 +253,8 @@ def test_covariances(sparse: Sparse, emulated: Any, rng: np.random.Generator) ->
     assert_array_equal(matrices[1, -1, -64:].get(), 3.0)
 
 
-def test_slices_of_a_gradient(sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
+def test_slices_of_a_gradient(cupy: Any, sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
     """The last 18 tiles of pairs, which make the last slice: the bits of a matrix of 320 points that ends so too."""
-    import cupy
-
     mixture = [cupy.asarray(a) for a in ([0.5, 0.7], [[0.2], [0.1]], [0, 2])]
     X, alpha, inverse = rng.normal(size=288), rng.normal(size=288), rng.normal(size=(16, 288))
     table = rng.normal(size=(2, 2, 288))
@@ -314,10 +295,8 @@ def small_and_far(sparse: Sparse, far: bool, base: int) -> tuple[Any, Any, Any]:
 TERMS = {"MF_D": 1, "MF_FORM": 0, "MF_MIXED": 0}
 
 
-def test_products(sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
+def test_products(cupy: Any, sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
     """The second slot of two, of vectors so many that theirs lie that far too."""
-    import cupy
-
     found, vectors_of = [], rng.normal(size=(16, 3))
     for far in (False, True):
         a, b, starts = small_and_far(sparse, far, FAR)
@@ -333,10 +312,8 @@ def test_products(sparse: Sparse, emulated: Any, rng: np.random.Generator) -> No
     assert (found[0] != 0.0).all()
 
 
-def test_gradients_of_distances(sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
+def test_gradients_of_distances(cupy: Any, sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
     """Sums of the last mixture's cotangents, what the other batch pulls, and the last components' gradients."""
-    import cupy
-
     g = rng.normal(size=(2, 16))
     found = []
     for far in (False, True):

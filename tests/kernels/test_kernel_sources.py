@@ -13,7 +13,7 @@ from pathlib import Path
 
 import cubins
 import pytest
-from conftest import lacking
+from selection import lacking
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ROOT / "kernels"
@@ -24,7 +24,8 @@ QUICK = (75, 90)  # without mma, and the card the design is for
 EXCEPTIONS = tomllib.loads((Path(__file__).parents[1] / "kernel_exceptions.toml").read_text()).get("exception", [])
 STATIC_LIMIT = 48 * 1024
 
-pytestmark = pytest.mark.usefixtures("emulated")  # the loader, which expands sources, needs a cupy
+# the loader, which expands sources, needs a cupy; what compiles nothing is quick
+pytestmark = [pytest.mark.usefixtures("emulated"), pytest.mark.sample]
 
 
 def code_of(source: str) -> str:
@@ -103,6 +104,7 @@ def check(request: pytest.FixtureRequest, source: str, arch: int, variants: list
     assert faults == []
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("cuda_compiler")
 @pytest.mark.parametrize("arch", QUICK)
 @pytest.mark.parametrize("source", SOURCES)
@@ -110,6 +112,7 @@ def test_the_first_variant_compiles(request: pytest.FixtureRequest, source: str,
     check(request, source, arch, cubins.variants_of(KERNELS / source)[:1], LOG / "first")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("source", SOURCES)
 def test_nvrtc_takes_the_first_variant(source: str) -> None:
     """NVRTC is what compiles on a card's machine, and refuses some of what nvcc takes."""
@@ -118,6 +121,7 @@ def test_nvrtc_takes_the_first_variant(source: str) -> None:
     assert cubins.compile_kernels(code_of(source), cubins.variants_of(KERNELS / source)[0], 90, by="nvrtc")
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("cuda_compiler")
 @pytest.mark.parametrize("k", range(len(EXCEPTIONS)))
 def test_exceptions_still_occur(request: pytest.FixtureRequest, k: int) -> None:

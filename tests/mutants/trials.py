@@ -18,7 +18,7 @@ import rules
 from rules import ROOT, Place
 
 HERE = Path(__file__).parent
-RUN = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:benchmark", "-p", "outcomes", "--no-header"]
+RUN = [sys.executable, "-m", "pytest", "-q", "-x", "--all", "-p", "no:benchmark", "-p", "outcomes", "--no-header"]
 LONGEST = 300.0  # seconds of one test, beyond which it counts as one that hangs
 HANGS = f"no end after {LONGEST:.0f} s"
 UNFIT = ("CompileError", "nvcc error", "NVRTC", "SyntaxError")  # of a fault that is no program

@@ -13,7 +13,7 @@ import numpy as np
 import oracle
 import pytest
 from batches import one
-from conftest import ORDERS
+from emulate import ORDERS
 
 import maskerade_fast as mf
 from maskerade_fast.backends._lags import lags_of
