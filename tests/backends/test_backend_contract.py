@@ -33,8 +33,8 @@ def contract() -> dict[str, Any]:
 def operation_modules(name: str) -> dict[str, ModuleType]:
     """The public modules of one backend, by name; those that start with "_" are its own affair."""
     package = importlib.import_module(f"{backends.__name__}.{name}")
-    found = [info.name for info in pkgutil.iter_modules(package.__path__) if not info.name.startswith("_")]
-    return {module: importlib.import_module(f"{package.__name__}.{module}") for module in found}
+    names = [info.name for info in pkgutil.iter_modules(package.__path__) if not info.name.startswith("_")]
+    return {module: importlib.import_module(f"{package.__name__}.{module}") for module in names}
 
 
 def operations(name: str) -> dict[str, Any]:
@@ -136,14 +136,14 @@ def test_operations_carry_one_line(name: str) -> None:
 
 def docstrings(folder: Path) -> dict[str, str]:
     """Every docstring of more than two lines in the modules of a folder, private ones too."""
-    found = {}
+    docs = {}
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 doc = ast.get_docstring(node) or ""
                 if len(doc.splitlines()) > 2:
-                    found[f"{path.relative_to(folder)}:{getattr(node, 'name', 'module')}"] = doc
-    return found
+                    docs[f"{path.relative_to(folder)}:{getattr(node, 'name', 'module')}"] = doc
+    return docs
 
 
 def runs_of_words(text: str) -> set[tuple[str, ...]]:
@@ -209,8 +209,8 @@ def test_the_checker_of_docstrings_sees(tmp_path: Path) -> None:
     assert undocumented(stub) == ["b", "unknown c", "Returns"]
     text = "One two three four five six seven,\n    eight nine ten\n    eleven twelve thirteen."
     (tmp_path / "a.py").write_text(f'def _f():\n    """{text}\n    """\nclass C:\n    """Short."""\n')
-    (found,) = docstrings(tmp_path).items()
-    assert found[0] == "a.py:_f"
+    (own,) = docstrings(tmp_path).items()
+    assert own[0] == "a.py:_f"
     again = "Zero.  One, two three four\nfive six seven eight `nine` ten eleven twelve  THIRTEEN and so on."
-    assert written_twice({found[0]: found[1]}, {"other": again}) == [("a.py:_f", "other")]
-    assert written_twice({found[0]: found[1]}, {"other": again.replace("seven", "7")}) == []
+    assert written_twice({own[0]: own[1]}, {"other": again}) == [("a.py:_f", "other")]
+    assert written_twice({own[0]: own[1]}, {"other": again.replace("seven", "7")}) == []

@@ -182,8 +182,8 @@ def test_numbers_go_where_the_arrays_are(rng: np.random.Generator) -> None:
         K = mf.gram(G, x, noise_variance=noise)
         np.testing.assert_allclose(backends.to_host(K), mf.gram(g, X, noise_variance=0.5), rtol=0.0, atol=1e-13)
     expected: Any = mf.predict_gp(g, X, Y, 0.2, X[:3], observed=True, covariance="full")
-    found: Any = mf.predict_gp(G, x, card(Y), 0.2, card(X[:3]), observed=True, covariance="full")
-    np.testing.assert_allclose(found.covariance.get(), expected.covariance, rtol=0.0, atol=1e-12)
+    prediction: Any = mf.predict_gp(G, x, card(Y), 0.2, card(X[:3]), observed=True, covariance="full")
+    np.testing.assert_allclose(prediction.covariance.get(), expected.covariance, rtol=0.0, atol=1e-12)
     assert message_of(lambda: mf.gram(G, x, noise_variance=card([-1.0, 0.0, 0.0]))) == message_of(
         lambda: mf.gram(g, X, noise_variance=[-1.0, 0.0, 0.0])
     )
@@ -218,7 +218,7 @@ def test_another_card_than_the_current_one(cupy: Any, two_cards: Any, rng: np.ra
         G, x, y, x_new, v, w = g.to("gpu"), *map(card, (X, Y, X[:2], np.eye(3), np.eye(3) + 1.0))
         row = v[0]
     p = mf.combine_gaussians(v, v, w)
-    found: list[Any] = [
+    results: list[Any] = [
         G.mass,
         G[1].weights,
         mf.concat([G, G]).weights,
@@ -232,9 +232,9 @@ def test_another_card_than_the_current_one(cupy: Any, two_cards: Any, rng: np.ra
         mf.predict_gp(G, x, y, None, x_new, observed=True).variance,
         *(p.mean, p.quantile(0.5), p.sample(2, 0), p.log_density(row)),
     ]
-    assert [a.device.id for a in found] == [1] * len(found)
+    assert [a.device.id for a in results] == [1] * len(results)
     assert cupy.cuda.Device().id == 0
-    np.testing.assert_allclose(found[3].get(), mf.energy_distance(g), rtol=0.0, atol=1e-12)
+    np.testing.assert_allclose(results[3].get(), mf.energy_distance(g), rtol=0.0, atol=1e-12)
     host = mf.combine_gaussians(np.eye(3), np.eye(3), np.eye(3) + 1.0)
     np.testing.assert_allclose(backends.to_host(p.quantile(0.5)), host.quantile(0.5), rtol=0.0, atol=1e-10)
     for call in (
@@ -263,7 +263,7 @@ def test_compiled_code_belongs_to_a_card(cupy: Any) -> None:
 
 
 def test_memory_errors_say_what_to_do(cupy: Any, emulated: Any, rng: np.random.Generator) -> None:
-    """C29: the bytes wanted and the knob, and afterwards all goes on."""
+    """C29: the message has the bytes and the cure, and afterwards all goes on."""
     G = noisy(rng).to("gpu")
     x, y = card(rng.uniform(size=300)), card(rng.normal(size=300))
     with pytest.raises(MemoryError, match=r"300 points needs \d+ bytes, more than max_bytes=1000; pass a larger"):

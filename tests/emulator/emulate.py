@@ -194,7 +194,7 @@ def _entries(code: str, defines: Mapping[str, str], arch: int) -> list[tuple[str
     marks = ["-D__global__=EMU_GLOBAL", "-D__launch_bounds__(...)=EMU_BOUNDS(__VA_ARGS__)", "-DMF_EMULATED=1"]
     marks += [f"-D__CUDA_ARCH__={10 * arch}", *(f"-D{name}={value}" for name, value in defines.items())]
     text = _run([_compiler(), "-std=c++20", "-w", "-E", "-P", *marks, "-xc++", "-"], code)
-    found = []
+    entries = []
     for match in re.finditer(r'extern\s+"C"\s+EMU_GLOBAL\b', text):
         head, bounds = text[match.end() :], "1024"
         start = head.find("EMU_BOUNDS")
@@ -205,8 +205,8 @@ def _entries(code: str, defines: Mapping[str, str], arch: int) -> list[tuple[str
         name = re.match(r"\s*void\s+(\w+)\s*\(", head)
         if name is None:
             raise CompileError(f"no kernel's name in: {head[:80]!r}")
-        found.append((name[1], bounds))
-    return found
+        entries.append((name[1], bounds))
+    return entries
 
 
 def _closing(text: str, start: int) -> int:
@@ -228,10 +228,10 @@ def _run(command: list[str], text: str | None = None) -> str:
 
 @functools.cache
 def _compiler() -> str:
-    found = shutil.which(os.environ.get("CXX", "g++"))
-    if found is None:
+    path = shutil.which(os.environ.get("CXX", "g++"))
+    if path is None:
         raise CompileError("the emulator needs g++ with C++20 (or CXX), which is not on this machine")
-    return found
+    return path
 
 
 @functools.cache

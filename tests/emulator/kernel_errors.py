@@ -1,7 +1,7 @@
 """The largest error of each kernel against the oracle, on the emulator: of an operation's results, for all it launched.
 
 An error is that of an array against the oracle's, relative to the largest entry there (of log-likelihoods and log
-densities: to each). Only float64 counts; what mixed precision loses is wanted. Run by `kernel_report.py`.
+densities: to each). Only float64 counts; mixed precision loses more by design. Run by `kernel_report.py`.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ def grams(rng: np.random.Generator) -> Pairs:
 def values_and_slopes(batch: Any, X: Any, y: Any, noise: Any, value: Any, gradients: Any, **basis: Any) -> Any:
     """A log-likelihood's results as computed, and as the oracle has them; values one by one."""
     expected = oracle.log_likelihood(batch, X, y, noise, **basis)
-    computed, wanted = [value[:1], value[1:]], [expected[:1], expected[1:]]
+    computed, reference = [value[:1], value[1:]], [expected[:1], expected[1:]]
     if gradients is not None:
         *components, by_point = oracle.log_likelihood_gradient(batch, X, y, noise, **basis)
         computed += gradients
-        wanted += [*components, by_point.sum(axis=1, keepdims=True)]
-    return computed, wanted
+        reference += [*components, by_point.sum(axis=1, keepdims=True)]
+    return computed, reference
 
 
 def likelihoods(rng: np.random.Generator) -> Pairs:

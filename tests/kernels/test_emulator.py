@@ -126,25 +126,25 @@ def test_shared_memory_starts_as_nan(cupy: Any) -> None:
     assert np.isnan(cupy.asnumpy(out)).all()
 
 
-@pytest.mark.parametrize(("place", "found"), [(31, False), (32, True), (-1, True)])
+@pytest.mark.parametrize(("place", "reported"), [(31, False), (32, True), (-1, True)])
 def test_address_sanitizer_sees_a_read_outside_shared_memory(
-    cupy: Any, emulated: Any, tmp_path: Path, place: int, found: bool
+    cupy: Any, emulated: Any, tmp_path: Path, place: int, reported: bool
 ) -> None:
     emulated.state.record(tmp_path)
     args = (cupy.empty(32), np.int32(place), np.int32(0))
     kernel("reach")._record((1,), (32,), args, 0, 1000)  # not launched: it would fail there
     report = sanitize.replay(emulated.state.recorded, "asan")
-    assert ("heap-buffer-overflow" in str(report)) == found, report
+    assert ("heap-buffer-overflow" in str(report)) == reported, report
 
 
 def test_address_sanitizer_sees_the_ends_of_arrays(cupy: Any, emulated: Any, tmp_path: Path) -> None:
     memory = cupy.empty(100)
     function = kernel("indices")
-    for n, found in ((100, False), (101, True)):
+    for n, reported in ((100, False), (101, True)):
         emulated.state.record(tmp_path)
         function._record((1,), (32,), (memory, np.int64(n)), 0, 0)  # not launched: it would write there
         report = sanitize.replay(emulated.state.recorded, "asan")
-        assert ("heap-buffer-overflow" in str(report)) == found, report
+        assert ("heap-buffer-overflow" in str(report)) == reported, report
 
 
 def test_too_few_dynamic_bytes(cupy: Any, emulated: Any, tmp_path: Path) -> None:

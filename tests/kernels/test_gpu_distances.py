@@ -64,8 +64,8 @@ def test_several_tiles_and_windows(gpu: ModuleType, rng: np.random.Generator, D:
     G = rng.normal(size=(34, 35))
     here = [atoms(cpu, side, **options) for side in (a, b)]
     close(gpu.pairwise_distance(there[0]), cpu.pairwise_distance(here[0]))
-    found = gpu.pairwise_distance_vjp(there[0], there[1], card(G))
-    gradients_close(found, cpu.pairwise_distance_vjp(here[0], here[1], G))
+    gradients = gpu.pairwise_distance_vjp(there[0], there[1], card(G))
+    gradients_close(gradients, cpu.pairwise_distance_vjp(here[0], here[1], G))
 
 
 @pytest.mark.parametrize("D", [1, 18, 19])
@@ -100,9 +100,9 @@ def test_mass_correction_and_features(gpu: ModuleType, rng: np.random.Generator,
     G = rng.normal(size=(6, 7))
     gradients_close(gpu.pairwise_distance_vjp(*there, card(G)), distance_oracle_vjp(a, b, G, **options))
     plain = [atoms(gpu, side, **options) for side in (a, b)]  # gradients leave features out
-    known = gpu.pairwise_distance(*there)
+    distances = gpu.pairwise_distance(*there)
     whole = [gpu.pairwise_distance_vjp(*pair, card(G)) for pair in (there, plain)]
-    for parts in zip(*whole, gpu.pairwise_distance_vjp(*there, card(G), known), strict=True):
+    for parts in zip(*whole, gpu.pairwise_distance_vjp(*there, card(G), distances), strict=True):
         for x in parts[1:]:
             assert_array_equal(x.get(), parts[0].get())
 

@@ -132,8 +132,8 @@ def test_pairs_of_joint_gaussians(cupy: Any, sparse: Sparse, rng: np.random.Gene
     mu = 0.1 * rng.normal(size=(2, n))
     means[j:] = cupy.asarray(mu)
     covariances[j:] = cupy.asarray(np.eye(n))
-    found: Any = prediction._pairs_in_shared(weights, means, covariances, cupy.zeros(h), pair, 1)
-    sums = found.get()[0]
+    pair_sums: Any = prediction._pairs_in_shared(weights, means, covariances, cupy.zeros(h), pair, 1)
+    sums = pair_sums.get()[0]
     size = 2.0 * 0.7 * np.exp(-np.sum((mu[0] - mu[1]) ** 2) / 8.0)
     assert_allclose(sums, [*(size * mu.mean(axis=0)), size], rtol=1e-12)
 
@@ -166,8 +166,8 @@ def test_inverses(cupy: Any, sparse: Sparse, emulated: Any, rng: np.random.Gener
     assert_allclose(alpha[1, -last:].get(), np.linalg.solve(L.T, z), rtol=0.0, atol=1e-14)
     squares = side * (side + 1)
     _blocked._kernel("inverse_f64", _blocked.LOW)((squares,), (128,), (whitening, matrices, *sizes), shared_mem=shared)
-    found = np.tril(matrices[1, -1 - last : -1, -last:].get())[-64:]  # the last row of squares
-    assert_allclose(found, np.tril(np.linalg.inv(L @ L.T))[-64:], rtol=0.0, atol=1e-15)
+    block = np.tril(matrices[1, -1 - last : -1, -last:].get())[-64:]  # the last row of squares
+    assert_allclose(block, np.tril(np.linalg.inv(L @ L.T))[-64:], rtol=0.0, atol=1e-15)
 
 
 def points_of(rng: np.random.Generator, n: int, base: int, before: int, sparse: Sparse) -> tuple[Any, ...]:
@@ -208,8 +208,8 @@ def test_gram(cupy: Any, sparse: Sparse, emulated: Any, rng: np.random.Generator
     sizes = (*(np.int64(k) for k in (0, 2, 2)), *(np.int32(k) for k in (n, n, 1)))
     tiles = 2 * (n // 32) * (n // 32 + 1)
     kernel((-(-tiles // 4),), (128,), (*mixtures, points, tables, levels, noise, out, *sizes))
-    found = out[1, -32:, -32:].get()
-    assert_allclose(found, expected[-32:, -32:] + 0.25 * np.eye(32), rtol=0.0, atol=1e-14)
+    block = out[1, -32:, -32:].get()
+    assert_allclose(block, expected[-32:, -32:] + 0.25 * np.eye(32), rtol=0.0, atol=1e-14)
 
 
 def loaded(source: str, entry: str, **macros: int) -> Any:
@@ -259,7 +259,7 @@ def test_slices_of_a_gradient(cupy: Any, sparse: Sparse, emulated: Any, rng: np.
     X, alpha, inverse = rng.normal(size=288), rng.normal(size=288), rng.normal(size=(16, 288))
     table = rng.normal(size=(2, 2, 288))
     last_block(emulated)
-    found = []
+    both = []
     for n in (320, SIDE):
         slices = -(-(n // 16) * (n // 16 + 1) // 64)
         points, tables, weights, matrix = sparse(1, n), sparse(2, 2, n), sparse(n), sparse(n, n)
@@ -268,9 +268,9 @@ def test_slices_of_a_gradient(cupy: Any, sparse: Sparse, emulated: Any, rng: np.
         sums = sparse(slices, 2, 1, 3)
         args = (*mixture, points, tables, weights, matrix, sums, np.int64(0), *(np.int32(k) for k in (n, 1, n)))
         loaded("likelihood", "gradient_slices_f64", **GRADIENT)((slices,), (256,), args)
-        found.append(sums[-1].get())
-    assert_array_equal(*found)
-    assert (found[0] != 0.0).all()
+        both.append(sums[-1].get())
+    assert_array_equal(*both)
+    assert (both[0] != 0.0).all()
 
 
 def small_and_far(sparse: Sparse, far: bool, base: int) -> tuple[Any, Any, Any]:
@@ -297,7 +297,7 @@ TERMS = {"MF_D": 1, "MF_FORM": 0, "MF_MIXED": 0}
 
 def test_products(cupy: Any, sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
     """The second slot of two, of vectors so many that theirs lie that far too."""
-    found, vectors_of = [], rng.normal(size=(16, 3))
+    both, vectors_of = [], rng.normal(size=(16, 3))
     for far in (False, True):
         a, b, starts = small_and_far(sparse, far, FAR)
         n_a, n_b, n_vectors = len(a[3]), len(b[3]), 32_600 if far else 3
@@ -307,15 +307,15 @@ def test_products(cupy: Any, sparse: Sparse, emulated: Any, rng: np.random.Gener
         args = (*a, starts, *b, vectors, slots, *sizes, np.float64(0.0), np.int32(1), np.float64(1.3), np.float64(0.5))
         last_block(emulated)
         loaded("hyperkernel", "product_f64", **TERMS)((2,), (64,), args)
-        found.append(slots[1, -2:, -3:].get())
-    assert_array_equal(*found)
-    assert (found[0] != 0.0).all()
+        both.append(slots[1, -2:, -3:].get())
+    assert_array_equal(*both)
+    assert (both[0] != 0.0).all()
 
 
 def test_gradients_of_distances(cupy: Any, sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
     """Sums of the last mixture's cotangents, what the other batch pulls, and the last components' gradients."""
     g = rng.normal(size=(2, 16))
-    found = []
+    both = []
     for far in (False, True):
         a, b, starts = small_and_far(sparse, far, 2**30)
         n_a, n_b, n_components = len(a[3]), len(b[3]), len(a[1])
@@ -336,7 +336,7 @@ def test_gradients_of_distances(cupy: Any, sparse: Sparse, emulated: Any, rng: n
         args = (*a[:3], sums, totals, g_weights, g_points, *sizes)
         loaded("distances", "finish_gradient_f64", **TERMS)((-(-n_components // 128),), (128,), args)
         results = (sums[-1], unclamped[-1, -16:], slots[-1, :, -4:], g_weights[-4:], g_points[-4:])
-        found.append([result.get() for result in results])
-    for one, other in zip(*found, strict=True):
+        both.append([result.get() for result in results])
+    for one, other in zip(*both, strict=True):
         assert_array_equal(one, other)
         assert (one != 0.0).all()

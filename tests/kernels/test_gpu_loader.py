@@ -149,10 +149,10 @@ def test_a_binary_is_preferred_if_it_holds_an_image(
     taken = []
 
     class Module(cupy.RawModule):
-        def __init__(self, **given: Any) -> None:
-            taken.append(sorted(given))
-            self.binary = Path(given["path"]) if "path" in given else None
-            super().__init__(**given)
+        def __init__(self, **options: Any) -> None:
+            taken.append(sorted(options))
+            self.binary = Path(options["path"]) if "path" in options else None
+            super().__init__(**options)
 
         def compile(self, log_stream: Any = None) -> None:
             if self.binary is None or "with image" not in self.binary.read_text():
@@ -183,12 +183,12 @@ def test_cmake_names_binaries_as_the_loader_does(loader: Any, tmp_path: Path) ->
         capture_output=True,
     )
     rules = (build / "CMakeFiles" / "fatbin.dir" / "build.make").read_text()
-    wanted = {
+    expected = {
         loader.instance_name(source.stem, tuple(variant.items()))
         for source in (ROOT / "kernels").glob("*.cu")
         for variant in cubins.variants_of(source)
     }
-    assert set(re.findall(r"^fatbin/(\S+)\.fatbin:", rules, re.M)) == wanted
+    assert set(re.findall(r"^fatbin/(\S+)\.fatbin:", rules, re.M)) == expected
 
 
 # ---- launches ----

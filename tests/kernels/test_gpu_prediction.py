@@ -307,5 +307,5 @@ def test_layouts_and_types(gpu: ModuleType, rng: np.random.Generator, change: An
     variances += 0.25  # the round numbers are exact in float32
     levels = np.full((2, 4), 0.25)
     for function, arguments in ((gpu.pair_moments, ()), (gpu.pair_quantiles, (levels,)), (gpu.pair_draws, (levels,))):
-        given = (W, means, variances, *arguments)
-        assert_array_equal(call(function, *map(change, given)), call(function, *given))
+        inputs = (W, means, variances, *arguments)
+        assert_array_equal(call(function, *map(change, inputs)), call(function, *inputs))

@@ -63,7 +63,7 @@ def stale(compiled: dict[tuple[str, int], list[cubins.Usage]], source: str) -> l
 
     `compiled` has what each variant and architecture uses. An exception must occur on each architecture it names.
     """
-    found = []
+    needless = []
     for e in EXCEPTIONS:
         if e["source"] != source:
             continue
@@ -75,8 +75,8 @@ def stale(compiled: dict[tuple[str, int], list[cubins.Usage]], source: str) -> l
                 continue
             uses = [usage for name in names for usage in compiled[name, arch] if usage.entry == e["entry"]]
             if not any(usage.stack or usage.spilled for usage in uses):
-                found.append(f"{source} {e['entry']} [{e['variant']}] sm_{arch}: needs no exception any more")
-    return found
+                needless.append(f"{source} {e['entry']} [{e['variant']}] sm_{arch}: needs no exception any more")
+    return needless
 
 
 def compiled_for(
@@ -131,8 +131,8 @@ def test_exceptions_still_occur(request: pytest.FixtureRequest, k: int) -> None:
     assert variants, f"{e['source']} has no variant {e['variant']}"
     alone = {"MF_ONE_ENTRY": "1", f"MF_WITH_{e['entry']}": "1"}
     for arch in e.get("archs", cubins.ARCHITECTURES):
-        known = (compiled_for(request, e["source"], arch, [{**v, **alone}]) for v in variants)
-        uses = (usage for compiled in known for usages in compiled.values() for usage in usages)
+        each = (compiled_for(request, e["source"], arch, [{**v, **alone}]) for v in variants)
+        uses = (usage for compiled in each for usages in compiled.values() for usage in usages)
         assert any(usage.stack or usage.spilled for usage in uses), f"sm_{arch} needs no exception any more: {e}"
 
 

@@ -161,18 +161,18 @@ def test_signals_are_as_before(cupy: Any) -> None:
 
 
 def test_a_launch_of_another_thread(cupy: Any) -> None:
-    x, found = cupy.zeros(N), []
+    x, messages = cupy.zeros(N), []
 
     def run() -> None:
         try:
             kernel("outside")((1,), (1,), (x, x, x, np.int64(N), np.int32(1)))
         except emulate.LaunchError as error:
-            found.append(str(error))
+            messages.append(str(error))
 
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    assert "reaches 8 bytes past the end of argument 0" in found[0]
+    assert "reaches 8 bytes past the end of argument 0" in messages[0]
 
 
 CRASH = """

@@ -1,4 +1,4 @@
-"""Small faults of known kinds: the rules that change one line of a source, and the places where they apply.
+"""Small faults by kind: the rules that change one line of a source, and the places where they apply.
 
 A rule is a regular expression and its replacement. It reads code alone, never comments or strings. The kinds of the
 GPU backend are those that kernels and launches get wrong; the kinds of the CPU those of formulas and loops.
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     file: str
     """Relative to the repository."""
     line: int
-    """From 1. Outcomes are found again by file and text, not by this number."""
+    """From 1. Outcomes are looked up by file and text, not by this number."""
     old: str
     new: str
     """"" where the line goes."""

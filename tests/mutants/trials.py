@@ -119,16 +119,16 @@ class Workplace:
         (ROOT / "build" / "emulator").mkdir(parents=True, exist_ok=True)
         (folder / "build").mkdir(exist_ok=True)
         (folder / "build" / "emulator").symlink_to(ROOT / "build" / "emulator")
-        found = subprocess.run(
+        imported = subprocess.run(
             [sys.executable, "-c", "import maskerade_fast; print(maskerade_fast.__file__)"],
             cwd=folder,
             capture_output=True,
             text=True,
             check=True,
         )
-        if not Path(found.stdout.strip()).is_relative_to(folder.resolve()):
+        if not Path(imported.stdout.strip()).is_relative_to(folder.resolve()):
             raise RuntimeError(
-                f"tests here would run {found.stdout.strip()}: use an environment without an editable install"
+                f"tests here would run {imported.stdout.strip()}: use an environment without an editable install"
             )
 
     def trial(self, place: Place, whole: bool = False) -> Outcome:
@@ -244,16 +244,16 @@ def stages(folder: Path, place: Place, whole: bool) -> list[list[str]]:
     usual = (f"gpu_{stem}", stem) if place.group == rules.GPU else (stem.lstrip("_"),)
     topics = (*OF_A_KIND.get(place.kind, ()), *NEAR[place.group].get(stem, usual))
     near = [name for topic in topics for name in _files(folder, f"test_{topic}.py")]
-    found = [near] if near else []
+    nearest = [near] if near else []
     if place.group == rules.GPU:
-        found.append([name for beginning in OF_THE_GPU for name in _files(folder, f"{beginning}*.py")])
-    return [*found, ["tests"]] if whole or not found else found
+        nearest.append([name for beginning in OF_THE_GPU for name in _files(folder, f"{beginning}*.py")])
+    return [*nearest, ["tests"]] if whole or not nearest else nearest
 
 
 def _files(folder: Path, pattern: str) -> list[str]:
     """Tests of the package whose files are named so."""
-    found = sorted(path.relative_to(folder).as_posix() for path in (folder / "tests").rglob(pattern))
-    return [name for name in found if "benchmarks" not in name]
+    names = sorted(path.relative_to(folder).as_posix() for path in (folder / "tests").rglob(pattern))
+    return [name for name in names if "benchmarks" not in name]
 
 
 def with_all_children(process: subprocess.Popen[Any]) -> None:
