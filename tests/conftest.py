@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent / "emulator"))
 
 import emulate
 import selection
+from fresh_backend import fresh_backend
 from selection import pytest_addoption as pytest_addoption  # a hook
 
 try:
@@ -120,15 +121,9 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def without_cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine where cupy cannot be imported."""
-    from maskerade_fast import backends
-
-    for name in [name for name in sys.modules if name.startswith("maskerade_fast.backends.gpu")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr(backends, "gpu", raising=False)
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    backends._found.cache_clear()
-    yield
-    backends._found.cache_clear()
+    with fresh_backend():
+        monkeypatch.setitem(sys.modules, "cupy", None)
+        yield
 
 
 def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -198,27 +193,11 @@ def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
         return
     import fake_cupy
 
-    from maskerade_fast import backends
-
-    def ours(name: str) -> bool:
-        return name.split(".")[0] in ("cupy", "cupyx") or name.startswith("maskerade_fast.backends.gpu")
-
-    before = {name: sys.modules.pop(name) for name in list(sys.modules) if ours(name)}
-    package = backends.__dict__.pop("gpu", None)
-    backends._found.cache_clear()
-    fake_cupy.reset(emulate.ORDERS[getattr(request, "param", "forward")])
-    sys.modules.update(fake_cupy.modules)
-    try:
+    with fresh_backend("cupy", "cupyx"):
+        fake_cupy.reset(emulate.ORDERS[getattr(request, "param", "forward")])
+        sys.modules.update(fake_cupy.modules)
         yield fake_cupy
         fake_cupy.check_memory()
-    finally:
-        for name in [name for name in sys.modules if ours(name)]:
-            del sys.modules[name]
-        backends.__dict__.pop("gpu", None)
-        backends._found.cache_clear()
-        sys.modules.update(before)
-        if package is not None:
-            backends.__dict__["gpu"] = package
 
 
 @pytest.fixture

@@ -118,9 +118,7 @@ def main(kills: int) -> None:
                         f"file has {kill.kept:3d} likelihoods, {kill.torn} bytes torn"
                     )
                 last, again = timed(proposals, n_points, budget, str(path))
-                print(
-                    f"{proposals}: came through in {again:.2f} s, bits {'the same' if last == bits else 'DIFFER'}"
-                )
+                print(f"{proposals}: came through in {again:.2f} s, bits {'the same' if last == bits else 'DIFFER'}")
                 assert last == bits
     print("# all came through to the same bits")
 

@@ -17,6 +17,13 @@ from gpu_calls import EVERY_ORDER
 Replay = Callable[..., str | None]
 
 
+@pytest.fixture
+def replay(emulated: Any, tmp_path: Path) -> Replay:
+    """``replay(mode, options)``: what `sanitize.replay` says of the launches of the test so far."""
+    emulated.state.record(tmp_path)
+    return lambda *arguments: sanitize.replay(emulated.state.recorded, *arguments)
+
+
 def skip(mark: str, order: str = "forward") -> Any:
     """Options that leave out the barrier of that mark."""
     return emulate.Options(ORDERS[order], ("test.cu", line_of(mark)))
@@ -44,59 +51,49 @@ def test_a_missing_barrier_shows_in_another_order(cupy: Any, emulated: Any, orde
     assert np.isnan(shift(cupy)).any()
 
 
-def test_a_replay_compares_bits(cupy: Any, emulated: Any, tmp_path: Path) -> None:
-    emulated.state.record(tmp_path)
+def test_a_replay_compares_bits(cupy: Any, replay: Replay) -> None:
     shift(cupy)
-    assert sanitize.replay(emulated.state.recorded, "replay") is None
-    assert sanitize.replay(emulated.state.recorded, "replay", skip("SHIFT")) is None
-    report = sanitize.replay(emulated.state.recorded, "replay", skip("SHIFT", "reverse"))
+    assert replay("replay") is None
+    assert replay("replay", skip("SHIFT")) is None
+    report = replay("replay", skip("SHIFT", "reverse"))
     assert "shift: other bits than in the recorded launch" in str(report)
 
 
 @pytest.mark.parametrize("mark", ["FIRST", "SECOND"])
-def test_a_needless_barrier_is_missed_by_nothing(cupy: Any, emulated: Any, tmp_path: Path, mark: str) -> None:
-    emulated.state.record(tmp_path)
+def test_a_needless_barrier_is_missed_by_nothing(cupy: Any, replay: Replay, mark: str) -> None:
     kernel("twice")((1,), (64,), (cupy.arange(64.0), cupy.empty(64)))
     for mode, order in [("replay", "forward"), ("replay", "reverse"), ("replay", "shuffled"), ("tsan", "forward")]:
-        assert sanitize.replay(emulated.state.recorded, mode, skip(mark, order)) is None
+        assert replay(mode, skip(mark, order)) is None
 
 
-def test_a_kernel_without_end_is_a_report(
-    cupy: Any, emulated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    emulated.state.record(tmp_path)
+def test_a_kernel_without_end_is_a_report(cupy: Any, replay: Replay, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel("poll")._record((1,), (32,), (cupy.empty(1),), 0, 1000)
     monkeypatch.setitem(sanitize._SECONDS, "replay", 0.5)
-    assert sanitize.replay(emulated.state.recorded, "replay") == "no end after 0.5 s"
+    assert replay("replay") == "no end after 0.5 s"
 
 
-def test_thread_sanitizer_finds_a_missing_barrier(cupy: Any, emulated: Any, tmp_path: Path) -> None:
-    emulated.state.record(tmp_path)
+def test_thread_sanitizer_finds_a_missing_barrier(cupy: Any, replay: Replay) -> None:
     shift(cupy)
-    assert sanitize.replay(emulated.state.recorded, "tsan") is None
-    report = sanitize.replay(emulated.state.recorded, "tsan", skip("SHIFT"))
+    assert replay("tsan") is None
+    report = replay("tsan", skip("SHIFT"))
     assert report is not None
     assert "data race" in report
     assert f"test.cu:{line_of('SHIFT') + 1}" in report
 
 
-def test_thread_sanitizer_knows_that_shuffles_order_no_memory(cupy: Any, emulated: Any, tmp_path: Path) -> None:
-    emulated.state.record(tmp_path)
+def test_thread_sanitizer_knows_that_shuffles_order_no_memory(cupy: Any, replay: Replay) -> None:
     kernel("shuffled_memory")((1,), (32,), (cupy.empty(32),))
-    assert sanitize.replay(emulated.state.recorded, "tsan") is None
-    assert "data race" in (sanitize.replay(emulated.state.recorded, "tsan", skip("MEMORY")) or "")
+    assert replay("tsan") is None
+    assert "data race" in (replay("tsan", skip("MEMORY")) or "")
 
 
 @pytest.mark.parametrize("n_blocks", [1, 2])
-def test_thread_sanitizer_sees_two_blocks_on_one_address(
-    cupy: Any, emulated: Any, tmp_path: Path, n_blocks: int
-) -> None:
-    emulated.state.record(tmp_path)
+def test_thread_sanitizer_sees_two_blocks_on_one_address(cupy: Any, replay: Replay, n_blocks: int) -> None:
     out = cupy.empty(1)
     for _ in range(2):  # launches follow one another
         kernel("blocks")((n_blocks,), (32,), (out,))
     assert float(out[0]) == 1.0
-    report = sanitize.replay(emulated.state.recorded, "tsan")
+    report = replay("tsan")
     assert report is None if n_blocks == 1 else "data race" in str(report)
 
 
@@ -128,33 +125,28 @@ def test_shared_memory_starts_as_nan(cupy: Any) -> None:
 
 @pytest.mark.parametrize(("place", "reported"), [(31, False), (32, True), (-1, True)])
 def test_address_sanitizer_sees_a_read_outside_shared_memory(
-    cupy: Any, emulated: Any, tmp_path: Path, place: int, reported: bool
+    cupy: Any, replay: Replay, place: int, reported: bool
 ) -> None:
-    emulated.state.record(tmp_path)
     args = (cupy.empty(32), np.int32(place), np.int32(0))
     kernel("reach")._record((1,), (32,), args, 0, 1000)  # not launched: it would fail there
-    report = sanitize.replay(emulated.state.recorded, "asan")
+    report = replay("asan")
     assert ("heap-buffer-overflow" in str(report)) == reported, report
 
 
-def test_address_sanitizer_sees_the_ends_of_arrays(cupy: Any, emulated: Any, tmp_path: Path) -> None:
-    memory = cupy.empty(100)
-    function = kernel("indices")
-    for n, reported in ((100, False), (101, True)):
-        emulated.state.record(tmp_path)
-        function._record((1,), (32,), (memory, np.int64(n)), 0, 0)  # not launched: it would write there
-        report = sanitize.replay(emulated.state.recorded, "asan")
-        assert ("heap-buffer-overflow" in str(report)) == reported, report
+@pytest.mark.parametrize(("n", "reported"), [(100, False), (101, True)])
+def test_address_sanitizer_sees_the_ends_of_arrays(cupy: Any, replay: Replay, n: int, reported: bool) -> None:
+    kernel("indices")._record((1,), (32,), (cupy.empty(100), np.int64(n)), 0, 0)  # not launched: it would write there
+    report = replay("asan")
+    assert ("heap-buffer-overflow" in str(report)) == reported, report
 
 
-def test_too_few_dynamic_bytes(cupy: Any, emulated: Any, tmp_path: Path) -> None:
+def test_too_few_dynamic_bytes(cupy: Any, replay: Replay) -> None:
     out = cupy.empty(1)
     kernel("dynamic")((1,), (32,), (out, np.int32(50)), shared_mem=400)
     assert float(out[0]) == 49.0
-    emulated.state.record(tmp_path)
     with pytest.raises(emulate.LaunchError, match="past the end of dynamic shared memory"):
         kernel("dynamic")((1,), (32,), (out, np.int32(50)), shared_mem=392)
-    assert "heap-buffer-overflow" in str(sanitize.replay(emulated.state.recorded, "asan"))
+    assert "heap-buffer-overflow" in str(replay("asan"))
 
 
 def test_a_block_may_have_more_than_48_kb_only_if_told_so(cupy: Any, emulated: Any) -> None:
