@@ -1,7 +1,7 @@
 """Which tests the plain command leaves out: those that take long, unless something names them.
 
 ``python -m pytest`` leaves out each test of a kind of `LONG`. ``--all`` runs them; so do ``-m``, which chooses by
-marks alone, and a file or a test named on the command line. The sweeps need ``--sweep`` in any case.
+marks alone, and a file or a test named on the command line. The sweeps need ``--sweep``, which runs all the rest too.
 
 Tests with the fixture `emulated` get the mark "emulator", but for those marked "sample". The fixture `backend` has few
 and small cases on the emulator, which the plain command keeps.
@@ -21,7 +21,7 @@ LONG = {"emulator": "on the emulator", "matrix": "of the compile matrix", "slow"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="also run what the plain command leaves out, but no sweeps")
-    parser.addoption("--sweep", action="store_true", help="also run the sweeps over CUDA variants (many minutes)")
+    parser.addoption("--sweep", action="store_true", help="run everything, the sweeps over CUDA variants too (hours)")
     parser.addoption(
         "--ci", action="store_true", help="fail for too few emulated cases, and where a compiler is missing"
     )
@@ -47,7 +47,7 @@ class Selection:
         self.left_out: Counter[str] = Counter()
         files = [Path(argument.partition("::")[0]) for argument in config.args]
         self.named = {path.resolve() for path in files if path.is_file()}
-        self.everything = any(map(config.getoption, ("--all", "--card", "-m")))
+        self.everything = any(map(config.getoption, ("--all", "--sweep", "--card", "-m")))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Checks at the door: what passes, in which type, and the words for what does not."""
+"""Checks of arguments: what passes, in which type, and the words for what does not."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_sweep(): pass
     [
         ("", "plain sample", "left out: 1 on the emulator, 1 of the compile matrix, 1 slow; --all runs them"),
         ("--all", "plain emulated sample slow matrix", None),
-        ("--all --sweep", "plain emulated sample slow matrix sweep", None),
+        ("--sweep", "plain emulated sample slow matrix sweep", None),
         ("-m slow", "slow", None),
         ("-m emulator", "emulated", None),
         ("-m sweep", "", None),
