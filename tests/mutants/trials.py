@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -133,7 +134,7 @@ class Workplace:
 
     def trial(self, place: Place, whole: bool = False) -> Outcome:
         """Put the fault in and run tests until one fails: the near ones, those of the GPU backend, `whole`: all."""
-        with Fault(self, place):
+        with self.fault(place):
             if not fits(self.folder, place):
                 return Outcome("unfit")
             outcome = Outcome("survived")
@@ -148,9 +149,23 @@ class Workplace:
 
     def noticed(self, place: Place, test: str) -> bool | None:
         """Whether `test` fails with the fault; None if there is no such test any more."""
-        with Fault(self, place):
+        with self.fault(place):
             outcome = self.run([test])
         return None if outcome.status == "absent" else outcome.status == "killed"
+
+    @contextlib.contextmanager
+    def fault(self, place: Place) -> Iterator[None]:
+        """Change a line meanwhile, with dates that no cache takes for those of the original."""
+        path = self.folder / place.file
+        text, dates = path.read_text(encoding="utf-8"), path.stat()
+        self.touched += 1
+        path.write_text(applied(text, place), encoding="utf-8")
+        os.utime(path, (dates.st_atime, dates.st_mtime + 10 * self.touched))
+        try:
+            yield
+        finally:
+            path.write_text(text, encoding="utf-8")
+            os.utime(path, ns=(dates.st_atime_ns, dates.st_mtime_ns))
 
     def run(self, tests: list[str]) -> Outcome:
         self.outcomes.write_text("")
@@ -196,25 +211,6 @@ class Workplace:
             except subprocess.TimeoutExpired:
                 if time.time() - self.outcomes.stat().st_mtime > LONGEST:  # written when a test begins
                     return None
-
-
-class Fault:
-    """A place changed for a while, with dates that no cache takes for those of the original."""
-
-    def __init__(self, workplace: Workplace, place: Place) -> None:
-        self.path = workplace.folder / place.file
-        self.place = place
-        workplace.touched += 1
-        self.later = 10 * workplace.touched
-
-    def __enter__(self) -> None:
-        self.text, self.dates = self.path.read_text(encoding="utf-8"), self.path.stat()
-        self.path.write_text(applied(self.text, self.place), encoding="utf-8")
-        os.utime(self.path, (self.dates.st_atime, self.dates.st_mtime + self.later))
-
-    def __exit__(self, *args: object) -> None:
-        self.path.write_text(self.text, encoding="utf-8")
-        os.utime(self.path, ns=(self.dates.st_atime_ns, self.dates.st_mtime_ns))
 
 
 def applied(text: str, place: Place) -> str:
