@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,9 @@ from maskerade_fast.ops.mixture_prediction import Prediction
 sys.path.insert(0, str(Path(__file__).parent / "emulator"))
 
 import emulate
+import selection
+from fresh_backend import fresh_backend
+from selection import pytest_addoption as pytest_addoption  # a hook
 
 try:
     import hypothesis
@@ -37,25 +42,11 @@ else:
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ordinary"))
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--sweep", action="store_true", help="also run the sweeps over CUDA variants (many minutes)")
-    parser.addoption(
-        "--ci", action="store_true", help="the whole suite: too few emulated cases, or no compiler, fail it"
-    )
-    parser.addoption("--card", action="store_true", help="the emulator's tests of the backend on this machine's card")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the sweeps out unless they are asked for."""
-    if not config.getoption("--sweep"):
-        sweeps = [item for item in items if item.get_closest_marker("sweep")]
-        config.hook.pytest_deselected(items=sweeps)
-        items[:] = [item for item in items if not item.get_closest_marker("sweep")]
-
-
 class EmulatedCases:
-    """Counts the tests that passed and ran kernels on the emulator, in all processes; with ``--ci`` sees to it that
-    they are no fewer than tests/emulated_cases.toml has."""
+    """Counts the tests that passed and ran kernels on the emulator, in all processes.
+
+    With ``--ci`` the run fails if they are fewer than tests/emulated_cases.toml has.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self.passed = 0
@@ -93,6 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if number is not None and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
     config.pluginmanager.register(EmulatedCases(config), "emulated-cases")
+    config.pluginmanager.register(selection.Selection(config), "selection")
 
 
 @pytest.fixture
@@ -101,13 +93,8 @@ def cuda_compiler(request: pytest.FixtureRequest) -> Any:
     import cubins
 
     if cubins.compiler() is None:
-        lacking(request.config, "neither nvcc nor NVRTC (pip install nvidia-cuda-nvrtc) is on this machine")
+        selection.lacking(request.config, "neither nvcc nor NVRTC (pip install nvidia-cuda-nvrtc) is on this machine")
     return cubins
-
-
-def lacking(config: pytest.Config, what: str) -> None:
-    """End a test that this machine cannot run."""
-    (pytest.fail if config.getoption("--ci") else pytest.skip)(what)
 
 
 @pytest.fixture(params=["cpu", "gpu-emulated", "gpu"])
@@ -134,15 +121,9 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def without_cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine where cupy cannot be imported."""
-    from maskerade_fast import backends
-
-    for name in [name for name in sys.modules if name.startswith("maskerade_fast.backends.gpu")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr(backends, "gpu", raising=False)
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    backends._backend_or_reason.cache_clear()
-    yield
-    backends._backend_or_reason.cache_clear()
+    with fresh_backend():
+        monkeypatch.setitem(sys.modules, "cupy", None)
+        yield
 
 
 def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -194,10 +175,6 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"folder": tmp_path_factory.mktemp("launches")}
 
 
-ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}
-"""Orders in which the emulator resumes the threads of a block, and runs the blocks."""
-
-
 @pytest.fixture
 def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
     """`fake_cupy`, installed as cupy: `maskerade_fast.backends.gpu` runs its kernels on the CPU.
@@ -216,24 +193,22 @@ def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
         return
     import fake_cupy
 
-    from maskerade_fast import backends
-
-    def ours(name: str) -> bool:
-        return name.split(".")[0] in ("cupy", "cupyx") or name.startswith("maskerade_fast.backends.gpu")
-
-    before = {name: sys.modules.pop(name) for name in list(sys.modules) if ours(name)}
-    package = backends.__dict__.pop("gpu", None)
-    backends._backend_or_reason.cache_clear()
-    fake_cupy.reset(ORDERS[getattr(request, "param", "forward")])
-    sys.modules.update(fake_cupy.modules)
-    try:
+    with fresh_backend("cupy", "cupyx"):
+        fake_cupy.reset(emulate.ORDERS[getattr(request, "param", "forward")])
+        sys.modules.update(fake_cupy.modules)
         yield fake_cupy
         fake_cupy.check_memory()
-    finally:
-        for name in [name for name in sys.modules if ours(name)]:
-            del sys.modules[name]
-        backends.__dict__.pop("gpu", None)
-        backends._backend_or_reason.cache_clear()
-        sys.modules.update(before)
-        if package is not None:
-            backends.__dict__["gpu"] = package
+
+
+@pytest.fixture
+def cupy(emulated: Any) -> Any:
+    """cupy, on the emulator or on a card."""
+    import cupy
+
+    return cupy
+
+
+@pytest.fixture
+def gpu(emulated: Any, request: pytest.FixtureRequest) -> ModuleType:
+    """The module of `maskerade_fast.backends.gpu` that the test's module names as `OPERATIONS`."""
+    return importlib.import_module(f"maskerade_fast.backends.gpu.{request.module.OPERATIONS}")

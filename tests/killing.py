@@ -1,4 +1,4 @@
-"""Runs with a checkpoint, killed at random moments until one comes through; ``python tests/killing.py 50`` for a log.
+"""Runs with a checkpoint, killed at random moments until one comes through: ``python tests/killing.py 50``.
 
 A child says when it starts and each history row as it is reported; the parent kills it (SIGKILL) after a random part of
 what an undisturbed run takes. After each kill the file must hold every likelihood of the rows that were reported, and
@@ -118,9 +118,9 @@ def main(kills: int) -> None:
                         f"{proposals} {done:2d}: killed after {kill.after:5.2f} s, rows had {kill.reported:3d}, "
                         f"file has {kill.kept:3d} likelihoods, {kill.torn} bytes torn"
                     )
-                resumed, again = timed(proposals, n_points, budget, str(path))
-                print(f"{proposals}: came through in {again:.2f} s, bits {'the same' if resumed == bits else 'DIFFER'}")
-                assert resumed == bits
+                last, again = timed(proposals, n_points, budget, str(path))
+                print(f"{proposals}: came through in {again:.2f} s, bits {'the same' if last == bits else 'DIFFER'}")
+                assert last == bits
     print("# all came through to the same bits")
 
 

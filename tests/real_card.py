@@ -8,13 +8,13 @@ were CuPy.
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import emulate
 import pytest
+from fresh_backend import fresh_backend
 
 
 def only_emulated(what: str) -> NoReturn:
@@ -88,31 +88,18 @@ def watched() -> Iterator[Card]:
     if problem := backends.gpu_problem():
         pytest.skip(problem)
 
-    def ours() -> dict[str, Any]:
-        return {k: m for k, m in sys.modules.items() if k.startswith("maskerade_fast.backends.gpu")}
+    with fresh_backend():
+        gc.collect()
+        cupy.get_default_memory_pool().free_all_blocks()
+        from maskerade_fast.backends.gpu._loader import Kernel
 
-    before, package = ours(), backends.__dict__.pop("gpu")
-    for name in before:
-        del sys.modules[name]
-    backends._backend_or_reason.cache_clear()
-    gc.collect()
-    cupy.get_default_memory_pool().free_all_blocks()
-    from maskerade_fast.backends.gpu._loader import Kernel
+        card = Card()
+        kind: Any = Kernel
+        launch = kind.__call__
 
-    card = Card()
-    kind: Any = Kernel
-    launch = kind.__call__
+        def noted(kernel: Any, *args: Any, **kwargs: Any) -> None:
+            card.state.launches.append(kernel.name)
+            launch(kernel, *args, **kwargs)
 
-    def noted(kernel: Any, *args: Any, **kwargs: Any) -> None:
-        card.state.launches.append(kernel.name)
-        launch(kernel, *args, **kwargs)
-
-    kind.__call__ = noted
-    try:
+        kind.__call__ = noted
         yield card
-    finally:
-        for name in ours():
-            del sys.modules[name]
-        sys.modules.update(before)
-        backends.__dict__["gpu"] = package
-        backends._backend_or_reason.cache_clear()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import os
 import re
 import signal
@@ -56,6 +58,11 @@ def table(folder: Path, kind: str) -> Path:
     return path
 
 
+def with_cache(folder: Path, threads: str = "2") -> dict[str, str]:
+    """An environment with a cache of its own in `folder`."""
+    return {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), "NUMBA_NUM_THREADS": threads}
+
+
 def fit(
     folder: Path,
     kind: str,
@@ -63,19 +70,15 @@ def fit(
     before: str = "",
     helper: str = "",
     threads: str = "2",
-    cache: Path | None = None,
 ) -> tuple[int, bool, list[str], str]:
     """Exit status, whether a helper was started, what this process compiled, and what the command printed."""
-    import json
-
     program = PROGRAM.replace("BEFORE", before).replace("HELPER", helper)
     report = folder / "report.json"
     report.unlink(missing_ok=True)
     command = ["fit", str(table(folder, kind)), "--test-fraction", "0.1", "--budget", "60", "--seed", "1"]
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache or folder / "cache"), "NUMBA_NUM_THREADS": threads}
     done = subprocess.run(
         [sys.executable, "-c", program, str(report), *command, "--device", "cpu", *options],
-        env=environment,
+        env=with_cache(folder, threads),
         capture_output=True,
         text=True,
         timeout=300,
@@ -92,7 +95,7 @@ def picture(folder: Path) -> list[str]:
 
 
 def result(printed: str) -> list[str]:
-    """What does not hang on the clock."""
+    """What does not depend on the clock."""
     return [line for line in printed.splitlines() if not line.startswith("Time")]
 
 
@@ -114,9 +117,8 @@ def test_a_first_fit_leaves_nothing_to_compile(tmp_path: Path, kind: str) -> Non
 
 @two_processors
 def test_warm_up_leaves_nothing_to_compile(tmp_path: Path) -> None:
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "NUMBA_NUM_THREADS": "2"}
     command = [sys.executable, "-m", "maskerade_fast", "warm-up", "--device", "cpu"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, env=with_cache(tmp_path), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0
     assert re.fullmatch(r"([0-9]+ s: Compiling for this machine, once\.\n)*", done.stderr)  # on a slow machine
     assert re.fullmatch(r"Compiled for cpu, or found compiled, in [0-9.]+ s.\n", done.stdout)
@@ -143,9 +145,9 @@ compile_ahead(COLUMNS, lambda: said.append("compiling"))
 compile_ahead(COLUMNS, lambda: said.append("again"))
 assert said == EXPECTED, said
 """.replace("COLUMNS", str(columns))
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "NUMBA_NUM_THREADS": "2"}
     for expected in (["compiling"], []):
-        subprocess.run([sys.executable, "-c", code.replace("EXPECTED", repr(expected))], env=environment, check=True)
+        command = [sys.executable, "-c", code.replace("EXPECTED", repr(expected))]
+        subprocess.run(command, env=with_cache(tmp_path), check=True)
 
 
 CASES = {
@@ -189,78 +191,15 @@ def test_no_folder_for_a_cache_costs_no_result(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.nbi"))
 
 
-def test_a_disk_that_is_full_costs_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    from numba.core.caching import FunctionCache
-
-    from maskerade_fast.backends.cpu._cache import LoopCache
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(FunctionCache, "save_overload", full)
-    cache = LoopCache.of(result)
-    assert cache is not None
-    cache.save_overload((), None)
-
-
-def test_code_of_another_signature_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes that save at once may give two signatures one file."""
-    from numba import int64, void
-    from numba.core.caching import FunctionCache
-
-    from maskerade_fast.backends.cpu._cache import LoopCache
-
-    stored = type("Stored", (), {"signature": void(int64)})
-    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: stored)
-    cache = LoopCache.of(result)
-    assert cache is not None
-    assert cache.load_overload(void(int64), None) is stored
-    assert cache.load_overload((int64,), None) is stored
-    assert cache.load_overload(void(int64, int64), None) is None
-
-
-@pytest.mark.parametrize("suffix", ["nbi", "nbc", "digest"])
-@pytest.mark.parametrize("content", [b"", b"\x80\xff cut"])
-def test_damaged_files_are_written_again(tmp_path: Path, suffix: str, content: bytes) -> None:
-    """A crash or a full disk may leave them."""
-    code = "import numpy as np; from maskerade_fast.backends import cpu; "
-    code += "print(cpu.covariance_from_distance(np.ones(2), outputscale=1.0, lengthscale=1.0))"
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", code]
-    first = subprocess.run(command, env=environment, check=True, capture_output=True).stdout
-    files = list(tmp_path.rglob(f"*.{suffix}"))
-    assert files
-    for file in files:
-        file.write_bytes(content)
-    for _ in range(2):
-        assert subprocess.run(command, env=environment, check=True, capture_output=True).stdout == first
-    assert not [file for file in files if file.exists() and file.read_bytes() == content]
-
-
-def test_an_interrupted_compilation_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    from numba.core.caching import FunctionCache
-
-    from maskerade_fast.backends.cpu._cache import LoopCache
-
-    def unfinished(*_: Any) -> None:
-        raise RuntimeError("no compiled object yet")
-
-    monkeypatch.setattr(FunctionCache, "save_overload", unfinished)
-    cache = LoopCache.of(result)
-    assert cache is not None
-    cache.save_overload((), None)
-
-
 @two_processors
 def test_two_commands_at_once_share_one_cache(tmp_path: Path) -> None:
     """In different dimensions, whose tiles of distances have one signature."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "NUMBA_NUM_THREADS": "2"}
     options = ["--test-fraction", "0.1", "--budget", "60", "--seed", "1", "--device", "cpu"]
     kinds = ("dense", "plane")
     runs = [
         subprocess.Popen(
             [sys.executable, "-m", "maskerade_fast", "fit", str(table(tmp_path, kind)), *options],
-            env=environment,
+            env=with_cache(tmp_path),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -270,35 +209,33 @@ def test_two_commands_at_once_share_one_cache(tmp_path: Path) -> None:
     outputs = [run.communicate(timeout=300) for run in runs]
     for kind, run, (printed, errors) in zip(kinds, runs, outputs, strict=True):
         assert run.returncode == 0, errors
-        assert result(fit(tmp_path, kind, cache=tmp_path / "cache")[3]) == result(printed + errors)
+        assert result(fit(tmp_path, kind)[3]) == result(printed + errors)
 
 
 def children(pid: int) -> list[int]:
     """Processes whose parent is `pid`."""
-    found = []
+    processes = []
     for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid:
-            found.append(int(path.parent.name))
-    return found
+        with contextlib.suppress(OSError):  # one that has ended
+            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
+                processes.append(int(path.parent.name))
+    return processes
 
 
 @pytest.fixture
 def cold_fit(tmp_path: Path) -> Iterator[tuple[Any, int]]:
     """A first fit at work, and its helper."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "NUMBA_NUM_THREADS": "2"}
     command = [sys.executable, "-m", "maskerade_fast", "fit", str(table(tmp_path, "dense")), "--device", "cpu"]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env=with_cache(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         end = time.monotonic() + 60
-        while not (found := children(process.pid)):
+        while not (helpers := children(process.pid)):
             assert time.monotonic() < end
             assert process.poll() is None
             time.sleep(0.02)
-        yield process, found[0]
+        yield process, helpers[0]
     finally:
         process.kill()
         process.communicate()
@@ -317,33 +254,3 @@ def test_the_helper_ends_with_its_parent(cold_fit: tuple[Any, int], number: sign
     while Path(f"/proc/{helper}").exists():
         assert time.monotonic() < end, Path(f"/proc/{helper}/status").read_text()
         time.sleep(0.05)
-
-
-def test_inner_functions_refuse_calls_from_python() -> None:
-    from maskerade_fast.backends.cpu import _gram_loops, _math, _schur
-
-    for function, arguments in (
-        (_math.exp_neg, (-1.0,)),
-        (_math.dot, (np.ones(2), np.ones(2), 2)),
-        (_schur.eliminate, (0.5, 2, np.ones(2), np.ones(2))),
-        (_gram_loops.fill_tables, (0,)),
-    ):
-        with pytest.raises(TypeError, match="no wrapper for Python"):
-            function(*arguments)
-
-
-def test_every_loop_without_a_wrapper_is_guarded() -> None:
-    """A call of one from Python would end the process."""
-    from numba.core.dispatcher import Dispatcher
-
-    from maskerade_fast.backends.cpu._jit import _Inner
-
-    seen = 0
-    for path in sorted((ROOT / "maskerade_fast" / "backends" / "cpu").glob("*.py")):
-        module = importlib.import_module(f"maskerade_fast.backends.cpu.{path.stem}")
-        for name, value in vars(module).items():
-            if isinstance(value, Dispatcher):
-                bare = bool(value.targetoptions.get("no_cpython_wrapper"))
-                assert isinstance(value, _Inner) == bare, name
-                seen += bare
-    assert seen > 20

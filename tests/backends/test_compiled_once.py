@@ -1,7 +1,8 @@
-"""No layout of an argument makes Numba compile again: every loop keeps the signatures that plain arrays gave it."""
+"""Compiled loops: no layout of an argument makes Numba compile again, and calls that would crash are refused."""
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from numba.core.dispatcher import Dispatcher
 from operations import M, assert_same, operations
 
 import maskerade_fast as mf
+from maskerade_fast.backends import cpu
 
 Array = np.ndarray
 
@@ -81,9 +83,9 @@ LAYOUTS: dict[str, Callable[[Array], Any]] = {
 @pytest.fixture(scope="module")
 def plain() -> dict[str, int]:
     operations(LAYOUTS["plain"])
-    found = signatures()
-    assert found["maskerade_fast.backends.cpu._gram_loops.gram_items"] == 1
-    return found
+    counts = signatures()
+    assert counts["maskerade_fast.backends.cpu._gram_loops.gram_items"] == 1
+    return counts
 
 
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "plain"])
@@ -107,7 +109,7 @@ def test_a_posterior_from_shared_memory_predicts_with_the_loops_at_hand(tmp_path
     before = post.predict(x[:M], observed=True).mean
     interval = post.interval(x[:M])
     post.joint_log_density(x[:M], np.zeros(M))
-    found = signatures()
+    counts = signatures()
     path = tmp_path / "x.npy"
     np.save(path, x)
     new = np.load(path, mmap_mode="r")[:M]
@@ -118,7 +120,7 @@ def test_a_posterior_from_shared_memory_predicts_with_the_loops_at_hand(tmp_path
     other.joint_log_density(new, np.zeros(M))
     other.kernel(new)
     other.spectral_density(new)
-    assert signatures() == found
+    assert signatures() == counts
 
 
 def test_the_counter_sees_a_second_version() -> None:
@@ -128,3 +130,33 @@ def test_the_counter_sees_a_second_version() -> None:
     before = signatures()["maskerade_fast.backends.cpu._distance_loops.covariance"]
     covariance(1, 1.0, -1.0, 3, np.ones((3, 2))[:, 0])
     assert signatures()["maskerade_fast.backends.cpu._distance_loops.covariance"] == before + 1
+
+
+def test_inner_functions_refuse_calls_from_python() -> None:
+    from maskerade_fast.backends.cpu import _gram_loops, _math, _schur
+
+    for function, arguments in (
+        (_math.exp_neg, (-1.0,)),
+        (_math.dot, (np.ones(2), np.ones(2), 2)),
+        (_schur.eliminate, (0.5, 2, np.ones(2), np.ones(2))),
+        (_gram_loops.fill_tables, (0,)),
+    ):
+        with pytest.raises(TypeError, match="no wrapper for Python"):
+            function(*arguments)
+
+
+def test_every_loop_without_a_wrapper_is_guarded() -> None:
+    """A call of one from Python would end the process."""
+    from numba.core.dispatcher import Dispatcher
+
+    from maskerade_fast.backends.cpu._jit import _Inner
+
+    seen = 0
+    for path in sorted(Path(cpu.__file__ or "").parent.glob("*.py")):
+        module = importlib.import_module(f"maskerade_fast.backends.cpu.{path.stem}")
+        for name, value in vars(module).items():
+            if isinstance(value, Dispatcher):
+                bare = bool(value.targetoptions.get("no_cpython_wrapper"))
+                assert isinstance(value, _Inner) == bare, name
+                seen += bare
+    assert seen > 20

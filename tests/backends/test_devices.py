@@ -1,4 +1,4 @@
-"""CuPy arrays through the whole package, on the emulator: where results live, what is refused, cards and memory."""
+"""CuPy arrays through the package, on the emulator: where results live, what is refused, cards and memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import re
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,7 @@ from batches import ragged
 
 import maskerade_fast as mf
 from maskerade_fast import _checks, backends
-from maskerade_fast.model.data import RegressionData, Standardiser
-from maskerade_fast.quadrature import acquisition as acquisitions
+from maskerade_fast.model.data import RegressionData
 
 X, Y = np.linspace(0.0, 1.0, 12), np.sin(np.arange(12.0))
 RUN: dict[str, Any] = {"budget": 12, "initial": 8, "batch_size": 4, "nodes": 32, "max_components": 2, "seed": 0}
@@ -40,7 +38,7 @@ def message_of(call: Callable[[], Any]) -> str:
     return f"{type(caught.value).__name__}: {caught.value}"
 
 
-# The door
+# Checks and containers
 
 
 @pytest.mark.usefixtures("emulated")
@@ -184,8 +182,8 @@ def test_numbers_go_where_the_arrays_are(rng: np.random.Generator) -> None:
         K = mf.gram(G, x, noise_variance=noise)
         np.testing.assert_allclose(backends.to_host(K), mf.gram(g, X, noise_variance=0.5), rtol=0.0, atol=1e-13)
     expected: Any = mf.predict_gp(g, X, Y, 0.2, X[:3], observed=True, covariance="full")
-    found: Any = mf.predict_gp(G, x, card(Y), 0.2, card(X[:3]), observed=True, covariance="full")
-    np.testing.assert_allclose(found.covariance.get(), expected.covariance, rtol=0.0, atol=1e-12)
+    prediction: Any = mf.predict_gp(G, x, card(Y), 0.2, card(X[:3]), observed=True, covariance="full")
+    np.testing.assert_allclose(prediction.covariance.get(), expected.covariance, rtol=0.0, atol=1e-12)
     assert message_of(lambda: mf.gram(G, x, noise_variance=card([-1.0, 0.0, 0.0]))) == message_of(
         lambda: mf.gram(g, X, noise_variance=[-1.0, 0.0, 0.0])
     )
@@ -213,16 +211,14 @@ def two_cards(emulated: Any) -> Any:
     return emulated
 
 
-def test_another_card_than_the_current_one(two_cards: Any, rng: np.random.Generator) -> None:
+def test_another_card_than_the_current_one(cupy: Any, two_cards: Any, rng: np.random.Generator) -> None:
     """C27."""
-    import cupy
-
     g = noisy(rng)
     with cupy.cuda.Device(1):
         G, x, y, x_new, v, w = g.to("gpu"), *map(card, (X, Y, X[:2], np.eye(3), np.eye(3) + 1.0))
         row = v[0]
     p = mf.combine_gaussians(v, v, w)
-    found: list[Any] = [
+    results: list[Any] = [
         G.mass,
         G[1].weights,
         mf.concat([G, G]).weights,
@@ -236,9 +232,9 @@ def test_another_card_than_the_current_one(two_cards: Any, rng: np.random.Genera
         mf.predict_gp(G, x, y, None, x_new, observed=True).variance,
         *(p.mean, p.quantile(0.5), p.sample(2, 0), p.log_density(row)),
     ]
-    assert [a.device.id for a in found] == [1] * len(found)
+    assert [a.device.id for a in results] == [1] * len(results)
     assert cupy.cuda.Device().id == 0
-    np.testing.assert_allclose(found[3].get(), mf.energy_distance(g), rtol=0.0, atol=1e-12)
+    np.testing.assert_allclose(results[3].get(), mf.energy_distance(g), rtol=0.0, atol=1e-12)
     host = mf.combine_gaussians(np.eye(3), np.eye(3), np.eye(3) + 1.0)
     np.testing.assert_allclose(backends.to_host(p.quantile(0.5)), host.quantile(0.5), rtol=0.0, atol=1e-10)
     for call in (
@@ -252,9 +248,7 @@ def test_another_card_than_the_current_one(two_cards: Any, rng: np.random.Genera
 
 
 @pytest.mark.usefixtures("two_cards")
-def test_compiled_code_belongs_to_a_card() -> None:
-    import cupy
-
+def test_compiled_code_belongs_to_a_card(cupy: Any) -> None:
     from maskerade_fast.backends.gpu import _loader
 
     kernels = []
@@ -268,10 +262,8 @@ def test_compiled_code_belongs_to_a_card() -> None:
 # Memory
 
 
-def test_memory_errors_say_what_to_do(emulated: Any, rng: np.random.Generator) -> None:
-    """C29: the bytes wanted and the knob, and afterwards all goes on."""
-    import cupy
-
+def test_memory_errors_say_what_to_do(cupy: Any, emulated: Any, rng: np.random.Generator) -> None:
+    """C29: the message has the bytes and the cure, and afterwards all goes on."""
     G = noisy(rng).to("gpu")
     x, y = card(rng.uniform(size=300)), card(rng.normal(size=300))
     with pytest.raises(MemoryError, match=r"300 points needs \d+ bytes, more than max_bytes=1000; pass a larger"):
@@ -288,10 +280,10 @@ def test_memory_errors_say_what_to_do(emulated: Any, rng: np.random.Generator) -
 
 
 @pytest.mark.parametrize("max_bytes", [None, 2**40])
-def test_a_pools_limit_is_planned_for(emulated: Any, rng: np.random.Generator, max_bytes: int | None) -> None:
+def test_a_pools_limit_is_planned_for(
+    cupy: Any, emulated: Any, rng: np.random.Generator, max_bytes: int | None
+) -> None:
     """C29: with what the limit leaves, a batch goes in chunks, to the same bits."""
-    import cupy
-
     G = mf.concat([noisy(rng)] * 20).to("gpu")
     x, y = card(rng.uniform(size=60)), card(rng.normal(size=60))
     pool = cupy.get_default_memory_pool()
@@ -319,10 +311,8 @@ def test_a_pools_limit_is_planned_for(emulated: Any, rng: np.random.Generator, m
 
 
 @pytest.mark.usefixtures("emulated")
-def test_nothing_stays_behind_on_the_card(rng: np.random.Generator) -> None:
+def test_nothing_stays_behind_on_the_card(cupy: Any, rng: np.random.Generator) -> None:
     """C29: no call keeps memory of the card once its results are gone."""
-    import cupy
-
     G = noisy(rng).to("gpu")
     x, y = card(rng.uniform(size=40)), card(rng.normal(size=40))
     used = cupy.get_default_memory_pool().used_bytes()
@@ -333,164 +323,11 @@ def test_nothing_stays_behind_on_the_card(rng: np.random.Generator) -> None:
     assert cupy.get_default_memory_pool().used_bytes() == used
 
 
-# The method
-
-
-@pytest.mark.parametrize("acquisition", ["information", "uncertainty"])
-def test_small_steps_of_a_search_stay_on_the_host(
-    emulated: Any, monkeypatch: pytest.MonkeyPatch, acquisition: str
-) -> None:
-    """A card would spend them on launches: one proposal at a time took thousands."""
-    runs, launches, waits = [], [], []
-    for pairs in (acquisitions._HOST_PAIRS, 0):
-        monkeypatch.setattr(acquisitions, "_HOST_PAIRS", pairs)
-        before = len(emulated.state.launches), emulated.state.synchronised
-        runs.append(mf.marginalise(X, Y, device="gpu", acquisition=acquisition, trend="none", **RUN))
-        launches.append(len(emulated.state.launches) - before[0])
-        waits.append(emulated.state.synchronised - before[1])
-    assert launches[0] <= 60
-    assert waits[0] <= 140
-    assert launches[1] > 10 * launches[0]
-    tolerance = 1e-8 if acquisition == "information" else 1e-2  # the last ascent is flat: it ends where rounding says
-    assert runs[0].log_evidence == pytest.approx(runs[1].log_evidence, abs=tolerance)
-
-
-def test_the_default_run(emulated: Any) -> None:
-    """Ascents, refits and draws from the settled measure: the same on both devices but for rounding."""
-    settings: dict[str, Any] = {**RUN, "budget": 110, "proposals": "laplace"}
-    host = mf.marginalise(X, Y, device="cpu", **settings)
-    gpu = mf.marginalise(X, Y, device="gpu", **settings)
-    assert "likelihood_shared_f64" in emulated.state.launches
-    assert [row.cost for row in gpu.history] == [row.cost for row in host.history]
-    assert gpu.log_evidence == pytest.approx(host.log_evidence, abs=1e-4)
-    np.testing.assert_allclose(gpu.predict(X).mean, host.predict(X).mean, atol=1e-4)
-
-
-def test_checkpoints_of_the_card(emulated: Any, tmp_path: Path) -> None:
-    """Likelihoods and gradients of the card go on to the same bits, evaluated once; those of the host are of another
-    run."""
-    settings: dict[str, Any] = {**RUN, "budget": 110, "proposals": "laplace", "checkpoint": tmp_path / "run"}
-    gpu = mf.marginalise(X, Y, device="gpu", **settings)
-    content = settings["checkpoint"].read_bytes()
-    emulated.state.launches.clear()
-    assert mf.marginalise(X, Y, device="gpu", **settings).log_evidence == gpu.log_evidence
-    assert not any(name.startswith("likelihood") for name in emulated.state.launches)
-    settings["checkpoint"].write_bytes(content[: len(content) * 2 // 3])
-    again = mf.marginalise(X, Y, device="gpu", **settings)
-    np.testing.assert_array_equal(again.pair_weights, gpu.pair_weights)
-    with pytest.raises(mf.DataError, match="of another run: device is gpu there, cpu here"):
-        mf.marginalise(X, Y, device="cpu", **settings)
-
-
-@pytest.mark.parametrize("trend", ["none", "linear"])
-def test_marginalise(emulated: Any, monkeypatch: pytest.MonkeyPatch, trend: str) -> None:
-    """The same run on both devices, steps of the search too; what is shown is NumPy's either way."""
-    monkeypatch.setattr(acquisitions, "_HOST_PAIRS", 0)
-    host = mf.marginalise(X, Y, device="cpu", trend=trend, **RUN)
-    assert emulated.state.launches == []
-    gpu = mf.marginalise(X, Y, device="gpu", trend=trend, **RUN)
-    assert {"likelihood_shared_f64", "pairwise_f64", "product_f64", "partial_gradients_f64"} <= set(
-        emulated.state.launches
-    )
-    assert (host.device, gpu.device) == ("cpu", "gpu")
-    assert backends.is_cupy(gpu.data_standardised.X)
-    assert gpu.log_evidence == pytest.approx(host.log_evidence, abs=1e-8)
-    assert gpu.log_evidence_sd == pytest.approx(host.log_evidence_sd, abs=1e-8)
-    for name in ("log_likelihoods", "component_probabilities", "pair_weights"):
-        np.testing.assert_allclose(getattr(gpu, name), getattr(host, name), rtol=0.0, atol=1e-8)
-    for a, b in zip(arrays_of(gpu.mixtures), arrays_of(host.mixtures), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-8)
-    assert gpu.warnings == host.warnings
-
-    x_new, y_new = np.array([0.05, 0.4, 1.1]), np.array([0.2, -0.3, 0.1])
-    for posterior, place in ((gpu, np.asarray), (gpu, card), (host, card)):
-        p, expected = posterior.predict(place(x_new)), host.predict(x_new)
-        results = {
-            "mean": (p.mean, expected.mean),
-            "quantile": (p.quantile(place([0.1, 0.9])), expected.quantile([0.1, 0.9])),
-            "cdf": (p.cdf(0.1), expected.cdf(0.1)),
-            "log density": (p.log_density(place(y_new)), expected.log_density(y_new)),
-            "draws": (p.sample(3, 0), expected.sample(3, 0)),
-            "kernel": (posterior.kernel(place([0.1, 0.2])).upper, host.kernel([0.1, 0.2]).upper),
-            "spectrum": (posterior.spectral_density(place([1.0])).mean, host.spectral_density([1.0]).mean),
-        }
-        for name, (a, b) in results.items():
-            assert backends.is_cupy(a) == (place is card), name
-            np.testing.assert_allclose(backends.to_host(a), b, rtol=0.0, atol=1e-7, err_msg=name)
-        joint = posterior.joint_log_density(place(x_new), place(y_new))
-        assert joint == pytest.approx(host.joint_log_density(x_new, y_new), abs=1e-7)
-    assert backends.is_cupy(gpu.predict(x_new).means)  # sums over pairs stay on the card
-
-
-@pytest.mark.usefixtures("emulated")
-def test_warming_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiles for the card too, and leaves nothing on the host by mistake."""
-    from maskerade_fast.run import warm_up
-
-    warmed: list[str] = []
-    genuine = warm_up.warm_up_on
-    monkeypatch.setattr("maskerade_fast.ops.likelihood._SHARED_POINTS", (20,))
-    monkeypatch.setattr(warm_up, "warm_up_on", warmed.append)
-    mf.warm_up()
-    assert warmed == ["cpu", "gpu"]
-    genuine("gpu")
-
-
-@pytest.mark.usefixtures("emulated")
-def test_auto_takes_the_card(tmp_path: Path) -> None:
-    options = RUN | {"budget": 8, "acquisition": "random"}
-    gpu = mf.marginalise(card(X), card(Y), **options)
-    assert gpu.device == "gpu"
-    assert mf.marginalise(X, Y, **options).device == "gpu"
-    assert mf.marginalise(card(X), card(Y), device="cpu", **options).device == "cpu"
-    gpu.save(tmp_path / "model.npz")
-    loaded = mf.load(tmp_path / "model.npz")
-    assert loaded.device == "cpu"
-    assert loaded.to("cpu") is loaded
-    np.testing.assert_array_equal(loaded.to("gpu").predict(X).mean, gpu.predict(X).mean)
-    np.testing.assert_allclose(loaded.predict(X).mean, gpu.predict(X).mean, rtol=0.0, atol=1e-9)
-
-
-@pytest.mark.usefixtures("emulated")
-def test_uncertainty_on_the_card() -> None:
-    """Its objective, and not where a search of it ends, is the same to rounding."""
-    rng = np.random.default_rng(0)
-    g = noisy(rng)
-    nodes, candidates = noisy(rng), noisy(rng)
-    found = []
-    for device in ("cpu", "gpu"):
-        s = mf.Surrogate.fit(g.to(device), [0.0, -1.0, -2.0], lengthscale=1.0, metric=mf.Metric(mass_weight=0.5))
-        s = s.extend(g[:1].to(device), [0.5])
-        e = mf.integrate(s, nodes.to(device), [0.2, 0.3, 0.5])
-        c = candidates.to(device)
-        found.append(
-            [
-                *(s.mean(c), s.covariance(c), mf.uncertainty(s, c), mf.mutual_information(s, e, c)),
-                *(mf.mutual_information(s, e, c, batch=True), e.log_evidence, e.log_evidence_sd, e.weights),
-            ]
-        )
-    for a, b in zip(*found, strict=True):
-        assert isinstance(b, (np.ndarray, float))
-        np.testing.assert_allclose(b, a, rtol=0.0, atol=1e-9)
-
-
-def test_units_on_the_card(emulated: Any) -> None:
-    data = RegressionData(X, Y).to("gpu")
-    units = Standardiser.from_data(data.to("cpu"))
-    scaled = units.to_unit(data)
-    assert backends.is_cupy(scaled.X)
-    np.testing.assert_array_equal(backends.to_host(scaled.X), units.X_to_unit(X[:, None]))
-    np.testing.assert_array_equal(backends.to_host(scaled.y), units.y_to_unit(Y))
-    assert emulated.state.launches == []
-
-
 # Which cards there are
 
 
 @pytest.mark.usefixtures("emulated")
-def test_a_usable_card() -> None:
-    import cupy
-
+def test_a_usable_card(cupy: Any) -> None:
     assert backends.gpu_problem() is None
     assert len(backends.gpu_names()) == cupy.cuda.runtime.getDeviceCount()
     assert backends.gpu_names()[0] == cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()

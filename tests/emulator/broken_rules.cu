@@ -1,4 +1,4 @@
-// Kernels that keep and break the rules which the emulator checks: tests/kernels/test_emulator.py finds lines by their marks.
+// Kernels that keep and break the rules which the emulator checks; broken_rules.py finds lines by their marks.
 // Each thread reads its left neighbour's number: right in forward order even without the barrier
 extern "C" __global__ void __launch_bounds__(64) shift(const double* x, double* out) {
     MF_SHARED(double, s, 64);
@@ -151,12 +151,12 @@ extern "C" __global__ void shuffles(const double* x, double* out) {
     if (l < 8) { // a part of the warp
         out[256 + l] = __shfl_xor_sync(0xffu, v, 4);
     } else {
-        out[256 + l] = __any_sync(0xffffff00u, l == 40) + 10 * __all_sync(0xffffff00u, l >= 8);
+        out[256 + l] = __any_sync(0xffffff00u, l == 40) + 10 * __any_sync(0xffffff00u, l == 8);
     }
 }
-extern "C" __global__ void stray(const double* x, double* out) {
+extern "C" __global__ void stray(double* out) {
     if (threadIdx.x < 8) {
-        out[threadIdx.x] = __shfl_sync(0xffu, x[threadIdx.x], 9);
+        out[threadIdx.x] = __shfl_sync(0xffu, out[threadIdx.x], 9);
     }
 }
 extern "C" __global__ void own_mask(double* out) {
@@ -176,10 +176,6 @@ extern "C" __global__ void blocks(double* out) {
     if (threadIdx.x == 0) {
         out[0] = 1.0;
     }
-}
-extern "C" __global__ void votes(double* out) {
-    const int t = threadIdx.x;
-    out[t] = 100 * __syncthreads_or(t == 7) + 10 * __syncthreads_and(t < 64) + __syncthreads_count(t % 8 == 0);
 }
 extern "C" __global__ void indices(double* out, index_t n) {
     for (index_t k = grid_start(); k < n; k += grid_stride()) {

@@ -41,13 +41,13 @@ def variants_of(path: Path) -> list[dict[str, str]]:
 
     A line stands for all combinations of its values, several lines add up; an empty value leaves the macro undefined.
     """
-    found: list[dict[str, str]] = []
+    variants: list[dict[str, str]] = []
     for line in re.findall(r"^// variants: (.*)$", path.read_text(encoding="utf-8"), re.M):
         choices = [(name, values.split(",")) for name, _, values in (item.partition("=") for item in line.split())]
         for combination in itertools.product(*(values for _, values in choices)):
             named = zip((name for name, _ in choices), combination, strict=True)
-            found.append({name: value for name, value in named if value})
-    return found or [{}]
+            variants.append({name: value for name, value in named if value})
+    return variants or [{}]
 
 
 def compiler() -> str | None:
@@ -72,7 +72,7 @@ def compile_kernels(code: str, defines: Mapping[str, str], arch: int, by: str | 
 def compile_cubin(
     code: str, defines: Mapping[str, str], arch: int, by: str | None = None, lines: bool = False
 ) -> tuple[bytes, list[Usage]]:
-    """The binary of an expanded source, with the numbers of its lines if wanted, and what `compile_kernels` returns."""
+    """The binary of an expanded source, with the numbers of its `lines` or not, and what `compile_kernels` returns."""
     options = ["-std=c++17", f"-arch=sm_{arch}", *(["-lineinfo"] if lines else [])]
     options += [f"-D{name}={value}" for name, value in sorted(defines.items())]
     cubin, log = _by_nvcc(code, options) if (by or compiler()) == "nvcc" else _by_nvrtc(code, options)
@@ -94,7 +94,7 @@ def compiler_version(by: str | None = None) -> str:
 
 def usages(log: str) -> list[Usage]:
     """What ``ptxas -v`` reports, kernel by kernel."""
-    found = []
+    uses = []
     for block in re.split(r"Compiling entry function ", log)[1:]:
         entry = re.match(r"'(\w+)'", block)
         memory = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", block)
@@ -103,8 +103,8 @@ def usages(log: str) -> list[Usage]:
         if not (entry and memory and registers):
             raise CompileError(f"ptxas speaks another language than expected: {block[:300]}")
         stack, stores, loads = map(int, memory.groups())
-        found.append(Usage(entry[1], int(registers[1]), int(shared[1]) if shared else 0, stack, stores + loads))
-    return found
+        uses.append(Usage(entry[1], int(registers[1]), int(shared[1]) if shared else 0, stack, stores + loads))
+    return uses
 
 
 def _by_nvcc(code: str, options: list[str]) -> tuple[bytes, str]:
@@ -159,8 +159,8 @@ def _by_nvrtc(code: str, options: list[str]) -> tuple[bytes, str]:
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     library.nvrtcCreateProgram(ctypes.byref(program), code.encode(), b"kernels.cu", 0, None, None)
     try:
-        given = [option.encode() for option in [*options, "-ftz=true", "--ptxas-options=-v"]]
-        status = library.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
+        arguments = [option.encode() for option in [*options, "-ftz=true", "--ptxas-options=-v"]]
+        status = library.nvrtcCompileProgram(program, len(arguments), (ctypes.c_char_p * len(arguments))(*arguments))
         library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
         text = ctypes.create_string_buffer(size.value)
         library.nvrtcGetProgramLog(program, text)

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).parent
+ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}
+"""Orders in which threads of a block are resumed, and blocks run; see `Options.order`."""
 CACHE = HERE.parents[1] / "build" / "emulator"
 
 FLAGS = ["-std=c++20", "-O1", "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-fvisibility=hidden"]
@@ -159,7 +161,7 @@ def compile_source(code: str, defines: Mapping[str, str], mode: str, arch: int =
     parts = [
         code,
         *flags,
-        *((HERE / name).read_text() for name in ("shim.hpp", "guards.hpp", "entries.hpp", "emulate.py")),
+        *(path.read_text() for path in (*sorted(HERE.glob("*.hpp")), HERE / "emulate.py")),
     ]
     key = hashlib.sha256("\0".join([*parts, _compiler_version()]).encode()).hexdigest()[:24]
     path = CACHE / f"{key}.{'so' if mode == 'plain' else mode}"
@@ -192,29 +194,11 @@ def _entries(code: str, defines: Mapping[str, str], arch: int) -> list[tuple[str
     marks = ["-D__global__=EMU_GLOBAL", "-D__launch_bounds__(...)=EMU_BOUNDS(__VA_ARGS__)", "-DMF_EMULATED=1"]
     marks += [f"-D__CUDA_ARCH__={10 * arch}", *(f"-D{name}={value}" for name, value in defines.items())]
     text = _run([_compiler(), "-std=c++20", "-w", "-E", "-P", *marks, "-xc++", "-"], code)
-    found = []
-    for match in re.finditer(r'extern\s+"C"\s+EMU_GLOBAL\b', text):
-        head, bounds = text[match.end() :], "1024"
-        start = head.find("EMU_BOUNDS")
-        if 0 <= start < head.index("{"):
-            stop = _closing(head, head.index("(", start))
-            bounds = head[head.index("(", start) + 1 : stop].split(",")[0].strip()
-            head = head[:start] + head[stop + 1 :]
-        name = re.match(r"\s*void\s+(\w+)\s*\(", head)
-        if name is None:
-            raise CompileError(f"no kernel's name in: {head[:80]!r}")
-        found.append((name[1], bounds))
-    return found
-
-
-def _closing(text: str, start: int) -> int:
-    """Index of the bracket that closes the one at `start`."""
-    depth = 0
-    for k in range(start, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[k], 0)
-        if depth == 0:
-            return k
-    raise CompileError(f"a bracket stays open: {text[start : start + 80]!r}")
+    kernel = r'extern\s+"C"\s+EMU_GLOBAL\s+void\s+(?:EMU_BOUNDS\s*\(((?:[^()]|\([^()]*\))*)\)\s*)?(\w+)\s*\('
+    entries = re.findall(kernel, text)
+    if len(entries) < text.count("EMU_GLOBAL"):
+        raise CompileError(f"a kernel's head is not as expected, after {[name for _, name in entries]}")
+    return [(name, bounds.split(",")[0].strip() or "1024") for bounds, name in entries]
 
 
 def _run(command: list[str], text: str | None = None) -> str:
@@ -226,10 +210,10 @@ def _run(command: list[str], text: str | None = None) -> str:
 
 @functools.cache
 def _compiler() -> str:
-    found = shutil.which(os.environ.get("CXX", "g++"))
-    if found is None:
+    path = shutil.which(os.environ.get("CXX", "g++"))
+    if path is None:
         raise CompileError("the emulator needs g++ with C++20 (or CXX), which is not on this machine")
-    return found
+    return path
 
 
 @functools.cache

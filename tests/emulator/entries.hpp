@@ -99,8 +99,8 @@ static int replay(const char* path, int order, const char* skip_file, int skip_l
     bool same = true;
     for (std::size_t k = 0; k < buffers.size(); ++k) {
         std::vector<char> left(buffer_sizes[k]);
-        const bool known = std::fread(left.data(), 1, left.size(), in.file) == left.size();
-        same = same && (!known || std::memcmp(left.data(), buffers[k], left.size()) == 0);
+        const bool recorded = std::fread(left.data(), 1, left.size(), in.file) == left.size();
+        same = same && (!recorded || std::memcmp(left.data(), buffers[k], left.size()) == 0);
         std::free(buffers[k]);
     }
     std::fclose(in.file);

@@ -155,8 +155,12 @@ class Module(types.ModuleType):
         raise AttributeError(f"the stand-in for {self.__name__} has no {name!r}: add it to fake_cupy.py if CuPy has it")
 
 
+modules: dict[str, Any] = {}
+"""Every module of the stand-in by its name, as sys.modules takes them."""
+
+
 def _module(name: str, **names: Any) -> Any:
-    module = Module(name)
+    module = modules[name] = Module(name)
     module.__dict__.update(names)
     module.__dict__["__path__"] = []
     return module
@@ -219,20 +223,3 @@ _scipy_linalg = _module("cupyx.scipy.linalg", solve_triangular=_solve_triangular
 _scipy_special = _module("cupyx.scipy.special", **{name: delegate(getattr(scipy.special, name)) for name in _SPECIAL})
 _scipy = _module("cupyx.scipy", linalg=_scipy_linalg, special=_scipy_special)
 cupyx: Any = _module("cupyx", errstate=_errstate, scipy=_scipy)
-
-modules: dict[str, Any] = {
-    module.__name__: module
-    for module in (
-        cupy,
-        _linalg,
-        _cuda,
-        _runtime,
-        _cuda.compiler,
-        _cuda.driver,
-        _cuda.memory,
-        cupyx,
-        _scipy,
-        _scipy_linalg,
-        _scipy_special,
-    )
-}

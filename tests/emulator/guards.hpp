@@ -42,10 +42,10 @@ static Extent guarded(std::size_t size, std::size_t alignment, bool at_begin) {
     const std::uint64_t key = std::uint64_t(size) << 8 | alignment << 1 | at_begin;
     for (Spare& spare : spares) {
         if (spare.key == key) {
-            const Extent found = spare.extent;
+            const Extent extent = spare.extent;
             spare = spares.back();
             spares.pop_back();
-            return found;
+            return extent;
         }
     }
     const std::size_t room = std::max<std::size_t>(1, (size + PAGE - 1) / PAGE) * PAGE;

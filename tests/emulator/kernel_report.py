@@ -1,4 +1,4 @@
-"""docs/measured/kernels.md: what each kernel uses per architecture, its error, its barriers, whether a card timed it.
+"""Write docs/measured/kernels.md: of every kernel what it uses, its error, its barriers, and which card has timed it.
 
     python tests/emulator/kernel_report.py
 
@@ -9,7 +9,6 @@ sources; times are those of ``bench/results``. Nothing is typed by hand, and wha
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import re
@@ -20,9 +19,8 @@ from pathlib import Path
 
 import cubins
 import emulate
+from sources import BARRIER, KERNELS, ROOT
 
-ROOT = Path(__file__).parents[2]
-KERNELS = ROOT / "kernels"
 USES = ROOT / "build" / "kernels"
 FORMER = {
     "add_slots_f64": "add_partial_sums_f64",
@@ -30,19 +28,15 @@ FORMER = {
     "pulls_f64": "partial_gradients_f64",
 }
 """What kernels are called today that results of a card have under another name."""
-BARRIER = re.compile(r"\b__sync(?:threads|warp)\w*\s*\(")
+PAGE = ROOT / "docs" / "measured" / "kernels.md"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The report on kernels.")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "measured" / "kernels.md")
-    options = parser.parse_args()
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "kernels")]
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     import kernel_errors
 
-    uses = all_uses()
-    options.out.write_text(report(uses, kernel_errors.errors(), timed()), encoding="utf-8")
-    print(options.out)
+    PAGE.write_text(report(all_uses(), kernel_errors.errors(), timed()), encoding="utf-8")
+    print(PAGE)
 
 
 Uses = dict[tuple[str, str], dict[int, list[tuple[str, cubins.Usage]]]]
@@ -51,7 +45,7 @@ Uses = dict[tuple[str, str], dict[int, list[tuple[str, cubins.Usage]]]]
 
 def all_uses() -> Uses:
     """What the compile matrix found, for all variants of all sources."""
-    found: Uses = defaultdict(lambda: defaultdict(list))
+    uses: Uses = defaultdict(lambda: defaultdict(list))
     for source in sorted(KERNELS.glob("*.cu")):
         for arch in cubins.ARCHITECTURES:
             path = USES / f"{source.name}-sm_{arch}.tsv"
@@ -60,23 +54,22 @@ def all_uses() -> Uses:
                 raise SystemExit(f"{path} is missing, or older than the sources: run sweep.py --only kernel_sources")
             for line in path.read_text(encoding="utf-8").splitlines()[1:]:
                 variant, entry, *numbers = line.split("\t")
-                found[source.name, entry][arch].append((variant, cubins.Usage(entry, *map(int, numbers))))
-    return found
+                uses[source.name, entry][arch].append((variant, cubins.Usage(entry, *map(int, numbers))))
+    return uses
 
 
 def timed() -> dict[str, list[str]]:
     """By kernel, "card at commit" of each result that has its time."""
-    found: dict[str, list[str]] = defaultdict(list)
+    cards: dict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / "bench" / "results").glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("kind") != "maskerade_fast gpu_check":
             continue
         kernels = {FORMER.get(name, name) for row in content["rows"] for name in row.get("ours", {}).get("kernels", {})}
+        card = content["card"]["name"].removeprefix("NVIDIA ").split()[0]
         for name in kernels:
-            found[name].append(
-                f"{content['card']['name'].removeprefix('NVIDIA ').split()[0]} at {content['commit'][:7]}"
-            )
-    return found
+            cards[name].append(f"{card} at {content['commit'][:7]}")
+    return cards
 
 
 # ---- barriers, by the text of the sources ----
@@ -112,11 +105,11 @@ def expanded(source: Path) -> str:
 
 def reached(entry: str, calls: dict[str, set[str]]) -> set[str]:
     """`entry` and every function that it can call: names that are followed by others in `calls`."""
-    found, new = set(), {entry}
+    all_of_them, new = set(), {entry}
     while new:
-        found |= new
-        new = {other for name in new for other in calls[name] if other in calls} - found
-    return found
+        all_of_them |= new
+        new = {other for name in new for other in calls[name] if other in calls} - all_of_them
+    return all_of_them
 
 
 def functions(text: str) -> Iterator[tuple[str, bool, list[tuple[str, str]]]]:
@@ -154,19 +147,19 @@ def name_of(head: str) -> str | None:
     if structure:
         return structure[1]
     plain = re.sub(r"__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\)|template\s*<[^{};]*?>\s", " ", head)
-    found = re.search(r"(\w+)\s*\(", plain)
-    return found[1] if found else None
+    function = re.search(r"(\w+)\s*\(", plain)
+    return function[1] if function else None
 
 
 @functools.cache
 def all_barriers() -> dict[tuple[str, str], set[str]]:
     """By source and entry, the barriers of all variants."""
-    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    sites_of: dict[tuple[str, str], set[str]] = defaultdict(set)
     for source in sorted(KERNELS.glob("*.cu")):
         for variant in cubins.variants_of(source):
             for entry, sites in barriers_of(source, variant).items():
-                found[source.name, entry] |= sites
-    return found
+                sites_of[source.name, entry] |= sites
+    return sites_of
 
 
 def tested_barriers() -> set[str]:
@@ -229,13 +222,13 @@ def one_or_each(numbers: list[int]) -> str:
 
 def spills(by_arch: dict[int, list[tuple[str, cubins.Usage]]]) -> str:
     """For each architecture with any: most bytes spilled, largest stack frame, and in how many variants."""
-    found = []
+    texts = []
     for arch in cubins.ARCHITECTURES:
         spilling = [use for _, use in by_arch[arch] if use.spilled or use.stack]
         if spilling:
             worst, frame = max(use.spilled for use in spilling), max(use.stack for use in spilling)
-            found.append(f"sm_{arch} {worst} (stack {frame}) in {len(spilling)} of {len(by_arch[arch])}")
-    return "; ".join(found) or "0"
+            texts.append(f"sm_{arch} {worst} (stack {frame}) in {len(spilling)} of {len(by_arch[arch])}")
+    return "; ".join(texts) or "0"
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ _SETTINGS = {
 }
 _REPLAY = """
 import ctypes, os, sys
-given = [os.fsencode(text) for text in sys.argv[1:]]
-sys.exit(ctypes.CDLL(sys.argv[1]).emu_replay(len(given), (ctypes.c_char_p * len(given))(*given)))
+arguments = [os.fsencode(text) for text in sys.argv[1:]]
+sys.exit(ctypes.CDLL(sys.argv[1]).emu_replay(len(arguments), (ctypes.c_char_p * len(arguments))(*arguments)))
 """
 _SECONDS = {"replay": 30, "tsan": 300, "asan": 300}  # far more than any driver takes
 _libc = ctypes.CDLL(None)

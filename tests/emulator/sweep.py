@@ -1,10 +1,10 @@
-"""All tests marked ``sweep``, in pieces that can be run one by one, and their log.
+"""All tests marked ``sweep``, in pieces that can be run one by one.
 
     python tests/emulator/sweep.py [--minutes M] [--processes N] [--only TEXT] [--list]
 
 A piece is up to `LARGEST` tests of a file. The outcome of each stays in ``build/sweep`` under a hash of all that its
-tests run (`SOURCES`), so that a sweep which was cut off goes on, and one of other sources begins anew. After every
-piece ``sweep.log`` beside this file is written: commit, counts, seconds, failures. Exit status 1 if anything failed.
+tests run (`SOURCES`), so that a sweep which was cut off goes on, and one of other sources begins anew. The end of the
+output is a summary with commit, counts, seconds and failures. Exit status 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import argparse
 import functools
 import hashlib
 import json
-import os
-import platform
 import subprocess
 import sys
 import time
@@ -23,30 +21,25 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from sources import ROOT
+
 FOLDER = ROOT / "build" / "sweep"
-LOG = Path(__file__).with_name("sweep.log")
 LARGEST = 40
 SOURCES = ("kernels", "maskerade_fast", "tests", "bench/gpu")
 BACKENDS = tuple(f"maskerade_fast/{name}" for name in ("backends", "_checks.py", "_memory.py", "errors.py"))
 EMULATOR = (
-    *("kernels", *BACKENDS, "tests/conftest.py", "tests/oracle"),
+    *("kernels", *BACKENDS, "tests/conftest.py", "tests/oracle", "tests/gpu_calls.py"),
     *("tests/emulator/*.hpp", "tests/emulator/emulate.py", "tests/emulator/fake_*.py", "tests/emulator/sanitize.py"),
 )
 SOURCES_OF = {  # tests that run no more than this: half an hour and more, which few changes touch
     "test_kernel_sources": (
-        *(
-            "kernels",
-            "maskerade_fast/backends/gpu/_loader.py",
-            "tests/kernels/test_kernel_sources.py",
-            "tests/conftest.py",
-        ),
-        *("tests/emulator/cubins.py", "tests/kernel_exceptions.toml"),
+        *("kernels", "maskerade_fast/backends/gpu/_loader.py", "tests/kernels/test_kernel_sources.py"),
+        *("tests/conftest.py", "tests/emulator/cubins.py", "tests/kernel_exceptions.toml"),
     ),
     "test_barriers": (*EMULATOR, "tests/kernels/test_barriers.py", "tests/emulator/drivers"),
     "test_gpu_likelihood": (*EMULATOR, "tests/kernels/test_gpu_likelihood.py"),
 }
-OUTCOMES = ("passed", "failed", "skipped", "emulated")
+COUNTS = ("passed", "failed", "skipped", "emulated")
 RUN = [sys.executable, "-m", "pytest", "-q", "-p", "no:benchmark", "--sweep", "-m", "sweep"]
 
 
@@ -59,19 +52,13 @@ def main() -> int:
     options = parser.parse_args()
     end = time.monotonic() + 60 * options.minutes
     everything = pieces()
-    chosen = {name: tests for name, tests in everything.items() if options.only in name}
-    for name, tests in chosen.items():
-        known = outcome_of(name)
-        if options.list:
-            print(f"{name}: {len(tests)} tests, {'not run' if known is None else summary(known)}")
-        elif known is None and time.monotonic() < end:
+    for name, tests in everything.items():
+        if options.only in name and not options.list and outcome_of(name) is None and time.monotonic() < end:
             print(f"{name}: {len(tests)} tests", flush=True)
-            print(f"    {summary(run(name, tests, options.processes))}", flush=True)
-            LOG.write_text(log(everything), encoding="utf-8")
-    if not options.list:
-        LOG.write_text(log(everything), encoding="utf-8")
-    outcomes = [outcome for name in chosen if (outcome := outcome_of(name)) is not None]
-    return int(any(outcome["failed"] for outcome in outcomes))
+            print(f"    {text_of(run(name, tests, options.processes))}", flush=True)
+    print(summary(everything))
+    outcomes = [outcome_of(name) for name in everything if options.only in name]
+    return int(any(outcome["failed"] for outcome in outcomes if outcome is not None))
 
 
 def pieces() -> dict[str, list[str]]:
@@ -80,12 +67,12 @@ def pieces() -> dict[str, list[str]]:
     tests = [line for line in done.stdout.splitlines() if "::" in line and line.startswith("tests/")]
     if done.returncode != 0 or not tests:
         raise RuntimeError(done.stdout + done.stderr)
-    found: dict[str, list[str]] = {}
+    by_piece: dict[str, list[str]] = {}
     for test in tests:
         stem = Path(test.partition("::")[0]).stem
-        number = 1 + sum(len(found[name]) == LARGEST for name in found if name.rpartition("-")[0] == stem)
-        found.setdefault(f"{stem}-{number}", []).append(test)
-    return found
+        number = 1 + sum(len(own) == LARGEST for name, own in by_piece.items() if name.rpartition("-")[0] == stem)
+        by_piece.setdefault(f"{stem}-{number}", []).append(test)
+    return by_piece
 
 
 def run(name: str, tests: list[str], processes: int) -> dict[str, Any]:
@@ -97,22 +84,20 @@ def run(name: str, tests: list[str], processes: int) -> dict[str, Any]:
     start = time.monotonic()
     subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     outcome: dict[str, Any] = read(report) if report.exists() else {"failures": {"pytest itself": "no report"}}
-    unseen = len(tests) - sum(outcome.get(word, 0) for word in OUTCOMES[:3])
-    if unseen > 0:
-        outcome["failures"]["pytest itself"] = f"{unseen} tests without outcome"
-    outcome = dict.fromkeys(OUTCOMES, 0) | outcome | {"failed": len(outcome["failures"])}
-    outcome |= {"key": key(name), "commit": commit(), "tests": tests}
-    outcome["seconds"] = round(time.monotonic() - start, 1)
+    missing = len(tests) - sum(outcome.get(word, 0) for word in COUNTS[:3])
+    if missing > 0:
+        outcome["failures"]["pytest itself"] = f"{missing} tests without outcome"
+    outcome = dict.fromkeys(COUNTS, 0) | outcome | {"failed": len(outcome["failures"])}
+    outcome |= {"key": key(name), "commit": commit(), "tests": tests, "seconds": round(time.monotonic() - start, 1)}
     (FOLDER / f"{name}.json").write_text(json.dumps(outcome, indent=1) + "\n", encoding="utf-8")
     return outcome
 
 
 def read(report: Path) -> dict[str, Any]:
     """Counts and failures of pytest's report in XML."""
-    cases = ET.parse(report).getroot().iter("testcase")
-    counts = dict.fromkeys(OUTCOMES, 0)
+    counts = dict.fromkeys(COUNTS, 0)
     failures: dict[str, str] = {}
-    for case in cases:
+    for case in ET.parse(report).getroot().iter("testcase"):
         bad = case.find("failure") if case.find("failure") is not None else case.find("error")
         if bad is not None:
             failures[f"{case.get('classname')}::{case.get('name')}"] = (bad.get("message") or "")[:200]
@@ -131,24 +116,17 @@ def outcome_of(name: str) -> dict[str, Any] | None:
     return outcome if outcome is not None and outcome["key"] == key(name) else None
 
 
-def key(piece: str = "") -> str:
+def key(piece: str) -> str:
     """Hash of all that a piece's tests run: for want of more the sources, the package and the tests."""
     return _hash_of(SOURCES_OF.get(piece.rpartition("-")[0], SOURCES))
 
 
 @functools.cache
 def _hash_of(paths: tuple[str, ...]) -> str:
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", *paths],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     content = hashlib.sha256()
-    for name in sorted(listed.stdout.splitlines()):
+    for name in sorted(_git("ls-files", "-co", "--exclude-standard", *paths).splitlines()):
         path = ROOT / name
-        if path.is_file() and path.suffix not in (".log", ".md") and path.name != "emulated_cases.toml":
+        if path.is_file() and path.suffix != ".md" and path.name != "emulated_cases.toml":
             content.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return content.hexdigest()[:16]
 
@@ -156,42 +134,35 @@ def _hash_of(paths: tuple[str, ...]) -> str:
 @functools.cache
 def commit() -> str:
     """The commit, with a "+" if sources differ from it."""
-    head = ["git", "rev-parse", "--short=12", "HEAD"]
-    changed = ["git", "status", "--porcelain", "--", "kernels", "maskerade_fast", "tests", ":!tests/emulator/sweep.log"]
-    said = [subprocess.run(c, cwd=ROOT, capture_output=True, text=True, check=True).stdout for c in (head, changed)]
-    return said[0].strip() + ("+" if said[1].strip() else "")
+    changed = _git("status", "--porcelain", "--", "kernels", "maskerade_fast", "tests")
+    return _git("rev-parse", "--short=12", "HEAD").strip() + ("+" if changed.strip() else "")
 
 
-def summary(outcome: dict[str, Any]) -> str:
-    counts = ", ".join(f"{outcome[word]} {word}" for word in OUTCOMES)
-    return f"{counts}, {outcome['seconds']} s"
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def log(everything: dict[str, list[str]]) -> str:
-    """The log: what has run of the sweep, and what has not."""
+def text_of(outcome: dict[str, Any]) -> str:
+    return ", ".join(f"{outcome[word]} {word}" for word in COUNTS) + f", {outcome['seconds']:.0f} s"
+
+
+def summary(everything: dict[str, list[str]]) -> str:
+    """What has run of the sweep, and what has not."""
     outcomes = {name: outcome_of(name) for name in everything}
-    ran = {name: outcome for name, outcome in outcomes.items() if outcome is not None}
-    total = {word: sum(outcome[word] for outcome in ran.values()) for word in (*OUTCOMES, "seconds")}
+    ran = [outcome for outcome in outcomes.values() if outcome is not None]
+    total = {word: sum(outcome[word] for outcome in ran) for word in (*COUNTS, "seconds")}
+    lines = []
+    for name, outcome in outcomes.items():
+        lines.append(f"{name}: {f'{len(everything[name])} tests not run' if outcome is None else text_of(outcome)}")
+        lines += [
+            f"    FAILED {t}: {' '.join(why.split())}" for t, why in (outcome or {"failures": {}})["failures"].items()
+        ]
     least = tomllib.loads((ROOT / "tests" / "emulated_cases.toml").read_text(encoding="utf-8"))["sweep"]
-    lines = [
-        "The sweep over CUDA variants: python tests/emulator/sweep.py",
-        f"commit {', '.join(sorted({outcome['commit'] for outcome in ran.values()})) or commit()}",
-        f"sources {key()}",
-        f"written {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}",
-        f"machine {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        f"{len(ran)} of {len(everything)} pieces, "
-        f"{sum(len(o['tests']) for o in ran.values())} of {sum(map(len, everything.values()))} tests",
-        f"total: {summary(total | {'seconds': round(total['seconds'], 1)})}",
-    ]
     if len(ran) == len(everything) and total["emulated"] < least:
         lines.append(f"TOO FEW: {total['emulated']} emulated cases, expected {least} or more")
-    lines.append("")
-    for name, tests in everything.items():
-        outcome = outcomes[name]
-        lines.append(f"{name}: {f'{len(tests)} tests not run' if outcome is None else summary(outcome)}")
-        if outcome is not None:
-            lines += [f"    FAILED {test}: {' '.join(why.split())}" for test, why in outcome["failures"].items()]
-    return "\n".join(lines) + "\n"
+    commits = ", ".join(sorted({outcome["commit"] for outcome in ran}))
+    lines.append(f"{len(ran)} of {len(everything)} pieces at {commits or commit()}: {text_of(total)}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

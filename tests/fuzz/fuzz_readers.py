@@ -18,9 +18,10 @@ from pathlib import Path
 import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-PARTS_OF_TABLES = ["cells", "delimiter", "header", "origins", "text", "reader"]
-TABLES = ["csv_files", *(f"csv_files.{part}" for part in PARTS_OF_TABLES)]
-MODULES = [f"maskerade_fast.storage.{name}" for name in (*TABLES, "archive")]
+STORAGE = Path(__file__).parents[2] / "maskerade_fast" / "storage"
+MODULES = ["maskerade_fast.posterior.posterior_archive", "maskerade_fast.posterior.archive_checks"]
+MODULES += [f"maskerade_fast.storage.{path.stem}" for path in STORAGE.glob("[!_]*.py")]
+MODULES += [f"maskerade_fast.storage.csv_files.{path.stem}" for path in (STORAGE / "csv_files").glob("[!_]*.py")]
 with atheris.instrument_imports(include=[*MODULES, "zipfile", "gzip", "csv"]):
     import forged
 
@@ -59,9 +60,9 @@ def edits(content: bytes) -> None:
     for _ in range(data.ConsumeIntInRange(1, 4)):
         what = forged.EDITS[data.ConsumeIntInRange(0, len(forged.EDITS) - 1)]
         which, where = data.ConsumeIntInRange(0, 40), data.ConsumeIntInRange(0, 20_000)
-        known = {"rename": forged.NAMES, "header": forged.HEADERS, "data": forged.NUMBERS}.get(what, ())
-        pick = data.ConsumeIntInRange(0, 2 * len(known))
-        value = known[pick] if pick < len(known) else data.ConsumeBytes(data.ConsumeIntInRange(0, 80))
+        values = {"rename": forged.NAMES, "header": forged.HEADERS, "data": forged.NUMBERS}.get(what, ())
+        pick = data.ConsumeIntInRange(0, 2 * len(values))
+        value = values[pick] if pick < len(values) else data.ConsumeBytes(data.ConsumeIntInRange(0, 80))
         chosen.append((what, which, where, value))
     forged.survives(load, SCRATCH / "data.npz", forged.forged(PARTS, chosen))
 

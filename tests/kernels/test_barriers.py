@@ -9,60 +9,37 @@ deleting it from the source would do and spares a build for each.
 
 from __future__ import annotations
 
-import functools
-import re
-from pathlib import Path
 from typing import Any
 
 import drivers
 import emulate
 import pytest
 import sanitize
-from conftest import ORDERS
+import sources
 from drivers import recorded
+from emulate import ORDERS
+from gpu_calls import EVERY_ORDER
 
-KERNELS = Path(__file__).parents[2] / "kernels"
 DRIVERS = drivers.all_drivers()
-_BARRIER = re.compile(r"\b__sync(?:threads|warp)\w*\s*\(")
-
-
-def barriers() -> list[tuple[str, int]]:
-    """File and line of every barrier in the sources, but for those in comments."""
-    found = []
-    for path in sorted(KERNELS.glob("*.cu*")):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            if _BARRIER.search(line.partition("//")[0]):
-                found.append((path.name, number))
-    return found
-
-
-BARRIERS = barriers()
-
-
-@functools.cache
-def files_of(source: str) -> frozenset[str]:
-    """A source and all it includes."""
-    text = (KERNELS / source).read_text(encoding="utf-8")
-    included = re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.M)
-    return frozenset({source}).union(*map(files_of, included))
+BARRIERS = sources.barriers()
+sweep = pytest.mark.sweep  # minutes of compiled variants: run with --sweep
+every_driver = pytest.mark.parametrize("name", DRIVERS)
 
 
 def answering_for(file: str) -> list[drivers.Driver]:
-    return [d for d in DRIVERS.values() if any(file in files_of(source) for source in d.sources)]
-
-
-sweep = pytest.mark.sweep  # minutes of compiled variants: run with --sweep
+    return [d for d in DRIVERS.values() if any(file in sources.files_of(source) for source in d.sources)]
 
 
 @sweep
-@pytest.mark.parametrize("emulated", ORDERS, indirect=True)
-@pytest.mark.parametrize("name", DRIVERS)
+@EVERY_ORDER
+@every_driver
 def test_drivers_pass_in_every_order(name: str, emulated: Any) -> None:
     DRIVERS[name].run()
     assert emulated.state.launches
 
 
-@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.sample
+@every_driver
 def test_drivers_give_the_same_bits_in_reverse_order(name: str, emulated: Any, recordings: dict[str, Any]) -> None:
     """As in forward order, in which they are recorded and whose results they check."""
     launches = recorded(DRIVERS[name], emulated, recordings).files
@@ -71,7 +48,7 @@ def test_drivers_give_the_same_bits_in_reverse_order(name: str, emulated: Any, r
 
 @sweep
 @pytest.mark.parametrize("order", ["forward", "shuffled"])
-@pytest.mark.parametrize("name", DRIVERS)
+@every_driver
 def test_drivers_give_the_same_bits_in_every_order(
     name: str, order: str, emulated: Any, recordings: dict[str, Any]
 ) -> None:
@@ -90,7 +67,7 @@ def test_thread_sanitizer_finds_nothing_where_a_product_parts_reads_from_writes(
 
 @sweep
 @pytest.mark.parametrize("mode", ["tsan", "asan"])
-@pytest.mark.parametrize("name", DRIVERS)
+@every_driver
 def test_sanitizers_find_nothing(name: str, mode: str, emulated: Any, recordings: dict[str, Any]) -> None:
     launches = recorded(DRIVERS[name], emulated, recordings).files
     assert sanitize.replay(launches, mode) is None
@@ -108,15 +85,13 @@ def test_a_missing_barrier_is_reported(site: tuple[str, int], emulated: Any, rec
 
 
 def test_every_source_has_a_driver() -> None:
-    answered = {file for d in DRIVERS.values() for source in d.sources for file in files_of(source)}
-    assert {path.name for path in KERNELS.glob("*.cu")} <= answered
+    answered = {file for d in DRIVERS.values() for source in d.sources for file in sources.files_of(source)}
+    assert set(sources.NAMES) <= answered
 
 
 def test_barriers_are_seen() -> None:
-    line = next(
-        k for k, text in enumerate((KERNELS / "common.cuh").read_text().splitlines(), 1) if "__syncthreads" in text
-    )
-    assert ("common.cuh", line) in BARRIERS
+    lines = enumerate(sources.texts()["common.cuh"].splitlines(), 1)
+    assert ("common.cuh", next(k for k, text in lines if "__syncthreads" in text)) in BARRIERS
 
 
 @sweep

@@ -41,6 +41,7 @@ def run(*arguments: str) -> tuple[int, int, str]:
     return counts["passed"], counts.get("skipped", 0), done.stdout
 
 
+@pytest.mark.slow
 def test_the_emulators_tests_run_on_a_card() -> None:
     """Three orders are one there, and what needs another machine than this skips and says so."""
     passed, skipped, output = run(*(f"tests/{name}" for name in ON_CARD))

@@ -6,133 +6,94 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import emulate
 import numpy as np
 import pytest
-from conftest import ORDERS
+import sanitize
+from broken_rules import kernel, line_of
+from emulate import ORDERS
+from gpu_calls import EVERY_ORDER
 
-SOURCE = (Path(__file__).parents[1] / "emulator" / "broken_rules.cu").read_text(encoding="utf-8")
+Replay = Callable[..., str | None]
 
 
 @pytest.fixture
-def kernels(emulated: Any) -> Callable[..., Any]:
-    """``kernels(name, arch=90)``: a kernel of `SOURCE` as CuPy would give it."""
-    import cupy
-
-    from maskerade_fast.backends.gpu import _loader
-
-    code = _loader.expand(_loader.source_folder() / "common.cuh") + '#line 1 "test.cu"\n' + SOURCE
-
-    def get(name: str, arch: int = 90) -> Any:
-        emulated.state.devices[0].capability = arch
-        return cupy.RawModule(code=code, options=("-std=c++17",)).get_function(name)
-
-    return get
-
-
-def line_of(mark: str) -> int:
-    """The line of `SOURCE` that carries a comment."""
-    return next(k for k, line in enumerate(SOURCE.splitlines(), 1) if f"// {mark}" in line)
+def replay(emulated: Any, tmp_path: Path) -> Replay:
+    """``replay(mode, options)``: what `sanitize.replay` says of the launches of the test so far."""
+    emulated.state.record(tmp_path)
+    return lambda *arguments: sanitize.replay(emulated.state.recorded, *arguments)
 
 
 def skip(mark: str, order: str = "forward") -> Any:
-    import emulate
-
+    """Options that leave out the barrier of that mark."""
     return emulate.Options(ORDERS[order], ("test.cu", line_of(mark)))
 
 
 # ---- barriers ----
 
 
-def shift(kernels: Callable[..., Any]) -> Any:
-    import cupy
-
+def shift(cupy: Any) -> Any:
     out = cupy.empty(64)
-    kernels("shift")((1,), (64,), (cupy.arange(64.0), out))
+    kernel("shift")((1,), (64,), (cupy.arange(64.0), out))
     return cupy.asnumpy(out)
 
 
-@pytest.mark.parametrize("emulated", ORDERS, indirect=True)
-def test_a_barrier_holds_in_every_order(kernels: Any) -> None:
-    np.testing.assert_array_equal(shift(kernels), [0, *range(63)])
+@EVERY_ORDER
+def test_a_barrier_holds_in_every_order(cupy: Any) -> None:
+    np.testing.assert_array_equal(shift(cupy), [0, *range(63)])
 
 
 @pytest.mark.parametrize("order", ["reverse", "shuffled"])
-def test_a_missing_barrier_shows_in_another_order(kernels: Any, emulated: Any, order: str) -> None:
+def test_a_missing_barrier_shows_in_another_order(cupy: Any, emulated: Any, order: str) -> None:
     emulated.state.options = skip("SHIFT")
-    np.testing.assert_array_equal(shift(kernels), [0, *range(63)])
+    np.testing.assert_array_equal(shift(cupy), [0, *range(63)])
     emulated.state.options = skip("SHIFT", order)
-    assert np.isnan(shift(kernels)).any()
+    assert np.isnan(shift(cupy)).any()
 
 
-def test_a_replay_compares_bits(kernels: Any, emulated: Any, tmp_path: Path) -> None:
-    import sanitize
-
-    emulated.state.record(tmp_path)
-    shift(kernels)
-    assert sanitize.replay(emulated.state.recorded, "replay") is None
-    assert sanitize.replay(emulated.state.recorded, "replay", skip("SHIFT")) is None
-    report = sanitize.replay(emulated.state.recorded, "replay", skip("SHIFT", "reverse"))
+def test_a_replay_compares_bits(cupy: Any, replay: Replay) -> None:
+    shift(cupy)
+    assert replay("replay") is None
+    assert replay("replay", skip("SHIFT")) is None
+    report = replay("replay", skip("SHIFT", "reverse"))
     assert "shift: other bits than in the recorded launch" in str(report)
 
 
 @pytest.mark.parametrize("mark", ["FIRST", "SECOND"])
-def test_a_needless_barrier_is_missed_by_nothing(kernels: Any, emulated: Any, tmp_path: Path, mark: str) -> None:
-    import cupy
-    import sanitize
-
-    emulated.state.record(tmp_path)
-    kernels("twice")((1,), (64,), (cupy.arange(64.0), cupy.empty(64)))
+def test_a_needless_barrier_is_missed_by_nothing(cupy: Any, replay: Replay, mark: str) -> None:
+    kernel("twice")((1,), (64,), (cupy.arange(64.0), cupy.empty(64)))
     for mode, order in [("replay", "forward"), ("replay", "reverse"), ("replay", "shuffled"), ("tsan", "forward")]:
-        assert sanitize.replay(emulated.state.recorded, mode, skip(mark, order)) is None
+        assert replay(mode, skip(mark, order)) is None
 
 
-def test_a_kernel_without_end_is_a_report(
-    kernels: Any, emulated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import cupy
-    import sanitize
-
-    emulated.state.record(tmp_path)
-    kernels("poll")._record((1,), (32,), (cupy.empty(1),), 0, 1000)
+def test_a_kernel_without_end_is_a_report(cupy: Any, replay: Replay, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel("poll")._record((1,), (32,), (cupy.empty(1),), 0, 1000)
     monkeypatch.setitem(sanitize._SECONDS, "replay", 0.5)
-    assert sanitize.replay(emulated.state.recorded, "replay") == "no end after 0.5 s"
+    assert replay("replay") == "no end after 0.5 s"
 
 
-def test_thread_sanitizer_finds_a_missing_barrier(kernels: Any, emulated: Any, tmp_path: Path) -> None:
-    import sanitize
-
-    emulated.state.record(tmp_path)
-    shift(kernels)
-    assert sanitize.replay(emulated.state.recorded, "tsan") is None
-    report = sanitize.replay(emulated.state.recorded, "tsan", skip("SHIFT"))
+def test_thread_sanitizer_finds_a_missing_barrier(cupy: Any, replay: Replay) -> None:
+    shift(cupy)
+    assert replay("tsan") is None
+    report = replay("tsan", skip("SHIFT"))
     assert report is not None
     assert "data race" in report
     assert f"test.cu:{line_of('SHIFT') + 1}" in report
 
 
-def test_thread_sanitizer_knows_that_shuffles_order_no_memory(kernels: Any, emulated: Any, tmp_path: Path) -> None:
-    import cupy
-    import sanitize
-
-    emulated.state.record(tmp_path)
-    kernels("shuffled_memory")((1,), (32,), (cupy.empty(32),))
-    assert sanitize.replay(emulated.state.recorded, "tsan") is None
-    assert "data race" in (sanitize.replay(emulated.state.recorded, "tsan", skip("MEMORY")) or "")
+def test_thread_sanitizer_knows_that_shuffles_order_no_memory(cupy: Any, replay: Replay) -> None:
+    kernel("shuffled_memory")((1,), (32,), (cupy.empty(32),))
+    assert replay("tsan") is None
+    assert "data race" in (replay("tsan", skip("MEMORY")) or "")
 
 
 @pytest.mark.parametrize("n_blocks", [1, 2])
-def test_thread_sanitizer_sees_two_blocks_on_one_address(
-    kernels: Any, emulated: Any, tmp_path: Path, n_blocks: int
-) -> None:
-    import cupy
-    import sanitize
-
-    emulated.state.record(tmp_path)
+def test_thread_sanitizer_sees_two_blocks_on_one_address(cupy: Any, replay: Replay, n_blocks: int) -> None:
     out = cupy.empty(1)
     for _ in range(2):  # launches follow one another
-        kernels("blocks")((n_blocks,), (32,), (out,))
+        kernel("blocks")((n_blocks,), (32,), (out,))
     assert float(out[0]) == 1.0
-    report = sanitize.replay(emulated.state.recorded, "tsan")
+    report = replay("tsan")
     assert report is None if n_blocks == 1 else "data race" in str(report)
 
 
@@ -144,124 +105,89 @@ def test_thread_sanitizer_sees_two_blocks_on_one_address(
         ("leave_warp", "names lane 3, which has returned"),
         ("two_places", r"lanes of a warp wait at different places: test\.cu:(\d+) and test\.cu:(?!\1)"),
         ("own_mask", "lane (16|24) is not in its own mask"),
+        ("stray", "shuffle from lane 9, outside the mask"),
+        ("large", "static shared memory of 49160 bytes"),
     ],
 )
-def test_threads_that_do_not_meet(kernels: Any, name: str, message: str) -> None:
-    import cupy
-    import emulate
-
+def test_kernels_that_break_a_rule(cupy: Any, name: str, message: str) -> None:
     with pytest.raises(emulate.LaunchError, match=message):
-        kernels(name)((1,), (32,), (cupy.empty(32),))
+        kernel(name)((1,), (32,), (cupy.empty(32),))
 
 
 # ---- shared memory ----
 
 
-def test_shared_memory_starts_as_nan(kernels: Any) -> None:
-    import cupy
-
+def test_shared_memory_starts_as_nan(cupy: Any) -> None:
     out = cupy.zeros(32)
-    kernels("fresh")((1,), (32,), (out,))
+    kernel("fresh")((1,), (32,), (out,))
     assert np.isnan(cupy.asnumpy(out)).all()
 
 
-@pytest.mark.parametrize(("place", "found"), [(31, False), (32, True), (-1, True)])
+@pytest.mark.parametrize(("place", "reported"), [(31, False), (32, True), (-1, True)])
 def test_address_sanitizer_sees_a_read_outside_shared_memory(
-    kernels: Any, emulated: Any, tmp_path: Path, place: int, found: bool
+    cupy: Any, replay: Replay, place: int, reported: bool
 ) -> None:
-    import cupy
-    import sanitize
-
-    emulated.state.record(tmp_path)
     args = (cupy.empty(32), np.int32(place), np.int32(0))
-    kernels("reach")._record((1,), (32,), args, 0, 1000)  # not launched: it would fail there
-    report = sanitize.replay(emulated.state.recorded, "asan")
-    assert ("heap-buffer-overflow" in str(report)) == found, report
+    kernel("reach")._record((1,), (32,), args, 0, 1000)  # not launched: it would fail there
+    report = replay("asan")
+    assert ("heap-buffer-overflow" in str(report)) == reported, report
 
 
-def test_address_sanitizer_sees_the_ends_of_arrays(kernels: Any, emulated: Any, tmp_path: Path) -> None:
-    import cupy
-    import sanitize
-
-    memory = cupy.empty(100)
-    kernel = kernels("indices")
-    for n, found in ((100, False), (101, True)):
-        emulated.state.record(tmp_path)
-        kernel._record((1,), (32,), (memory, np.int64(n)), 0, 0)  # not launched: it would write there
-        report = sanitize.replay(emulated.state.recorded, "asan")
-        assert ("heap-buffer-overflow" in str(report)) == found, report
+@pytest.mark.parametrize(("n", "reported"), [(100, False), (101, True)])
+def test_address_sanitizer_sees_the_ends_of_arrays(cupy: Any, replay: Replay, n: int, reported: bool) -> None:
+    kernel("indices")._record((1,), (32,), (cupy.empty(100), np.int64(n)), 0, 0)  # not launched: it would write there
+    report = replay("asan")
+    assert ("heap-buffer-overflow" in str(report)) == reported, report
 
 
-def test_too_few_dynamic_bytes(kernels: Any, emulated: Any, tmp_path: Path) -> None:
-    import cupy
-    import emulate
-    import sanitize
-
+def test_too_few_dynamic_bytes(cupy: Any, replay: Replay) -> None:
     out = cupy.empty(1)
-    kernels("dynamic")((1,), (32,), (out, np.int32(50)), shared_mem=400)
+    kernel("dynamic")((1,), (32,), (out, np.int32(50)), shared_mem=400)
     assert float(out[0]) == 49.0
-    emulated.state.record(tmp_path)
     with pytest.raises(emulate.LaunchError, match="past the end of dynamic shared memory"):
-        kernels("dynamic")((1,), (32,), (out, np.int32(50)), shared_mem=392)
-    assert "heap-buffer-overflow" in str(sanitize.replay(emulated.state.recorded, "asan"))
+        kernel("dynamic")((1,), (32,), (out, np.int32(50)), shared_mem=392)
+    assert "heap-buffer-overflow" in str(replay("asan"))
 
 
-def test_a_block_may_have_more_than_48_kb_only_if_told_so(kernels: Any, emulated: Any) -> None:
-    import cupy
-    import emulate
-
+def test_a_block_may_have_more_than_48_kb_only_if_told_so(cupy: Any, emulated: Any) -> None:
     out = cupy.empty(1)
-    kernel = kernels("dynamic")
+    function = kernel("dynamic")
     args = (out, np.int32(7000))
     with pytest.raises(emulated.CUDADriverError, match="may not have 56000 bytes"):
-        kernel((1,), (32,), args, shared_mem=56000)
-    kernel.max_dynamic_shared_size_bytes = 56000
-    kernel((1,), (32,), args, shared_mem=56000)
+        function((1,), (32,), args, shared_mem=56000)
+    function.max_dynamic_shared_size_bytes = 56000
+    function((1,), (32,), args, shared_mem=56000)
     assert float(out[0]) == 6999.0
     emulated.state.devices[0].shared_bytes = 50000
     with pytest.raises(emulate.LaunchError, match="over the limit of 50000"):
-        kernel((1,), (32,), args, shared_mem=56000)
+        function((1,), (32,), args, shared_mem=56000)
     with pytest.raises(emulated.CUDADriverError):
-        kernel.max_dynamic_shared_size_bytes = 56000
-
-
-def test_static_shared_memory_ends_at_48_kb(kernels: Any) -> None:
-    import cupy
-    import emulate
-
-    with pytest.raises(emulate.LaunchError, match="static shared memory of 49160 bytes"):
-        kernels("large")((1,), (32,), (cupy.empty(32),))
+        function.max_dynamic_shared_size_bytes = 56000
 
 
 # ---- what warps compute ----
 
 
-@pytest.mark.parametrize("emulated", ORDERS, indirect=True)
-def test_mma_is_a_matrix_product(kernels: Any, rng: np.random.Generator) -> None:
-    import cupy
-
+@EVERY_ORDER
+def test_mma_is_a_matrix_product(cupy: Any, rng: np.random.Generator) -> None:
     a, b, c = rng.normal(size=(8, 4)), rng.normal(size=(4, 8)), rng.normal(size=(8, 8))
     out = cupy.asarray(c)
-    kernels("product")((1,), (32,), (cupy.asarray(a), cupy.asarray(b), out))
+    kernel("product")((1,), (32,), (cupy.asarray(a), cupy.asarray(b), out))
     np.testing.assert_allclose(cupy.asnumpy(out), c + a @ b, rtol=0, atol=4e-15)
 
 
-def test_cards_before_80_have_no_mma(kernels: Any) -> None:
-    import cupy
-
+def test_cards_before_80_have_no_mma(cupy: Any) -> None:
     out = cupy.zeros((8, 8))
-    kernels("product", arch=75)((1,), (32,), (cupy.zeros((8, 4)), cupy.zeros((4, 8)), out))
+    kernel("product", arch=75)((1,), (32,), (cupy.zeros((8, 4)), cupy.zeros((4, 8)), out))
     assert (cupy.asnumpy(out) == -1.0).all()
 
 
-@pytest.mark.parametrize("emulated", ORDERS, indirect=True)
-def test_shuffles_and_votes(kernels: Any, rng: np.random.Generator) -> None:
-    import cupy
-
+@EVERY_ORDER
+def test_shuffles_and_votes(cupy: Any, rng: np.random.Generator) -> None:
     x = rng.permutation(32).astype(float)
     l = np.arange(32)
     out = cupy.empty((9, 32))
-    kernels("shuffles")((1,), (32,), (cupy.asarray(x), out))
+    kernel("shuffles")((1,), (32,), (cupy.asarray(x), out))
     votes = sum(2.0**k for k in range(0, 32, 3))
     expected = [
         np.full(32, x[5]),
@@ -277,31 +203,13 @@ def test_shuffles_and_votes(kernels: Any, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(cupy.asnumpy(out), expected)
 
 
-def test_block_votes(kernels: Any) -> None:
-    import cupy
-
-    out = cupy.empty(64)
-    kernels("votes")((1,), (64,), (out,))
-    assert (cupy.asnumpy(out) == 118.0).all()
-
-
-def test_a_shuffle_from_outside_its_mask(kernels: Any) -> None:
-    import cupy
-    import emulate
-
-    with pytest.raises(emulate.LaunchError, match="shuffle from lane 9, outside the mask"):
-        kernels("stray")((1,), (32,), (cupy.zeros(32), cupy.empty(32)))
-
-
 # ---- launches ----
 
 
-@pytest.mark.parametrize("emulated", ORDERS, indirect=True)
-def test_indices(kernels: Any) -> None:
-    import cupy
-
+@EVERY_ORDER
+def test_indices(cupy: Any) -> None:
     out = cupy.empty(300)
-    kernels("indices")((2,), (96,), (out, np.int64(300)))
+    kernel("indices")((2,), (96,), (out, np.int64(300)))
     k = np.arange(300) % 192
     expected = 1e6 * (k // 96) + 1e3 * (k % 96) + k % 96 // 32 + 0.01 * (k % 32)
     np.testing.assert_array_equal(cupy.asnumpy(out), expected)
@@ -321,16 +229,14 @@ ARGUMENTS: list[Any] = [
 ]
 
 
-def launch_types(kernels: Any, arguments: list[Any]) -> float:
-    import cupy
-
-    given = tuple(cupy.asarray(a) if isinstance(a, np.ndarray) else a for a in arguments)
-    kernels("types")((1,), (1,), given)
-    return float(given[1][0])
+def launch_types(cupy: Any, arguments: list[Any]) -> float:
+    passed = tuple(cupy.asarray(a) if isinstance(a, np.ndarray) else a for a in arguments)
+    kernel("types")((1,), (1,), passed)
+    return float(passed[1][0])
 
 
-def test_arguments_of_every_type(kernels: Any) -> None:
-    assert launch_types(kernels, ARGUMENTS) == 15.0
+def test_arguments_of_every_type(cupy: Any) -> None:
+    assert launch_types(cupy, ARGUMENTS) == 15.0
 
 
 @pytest.mark.parametrize(
@@ -347,18 +253,14 @@ def test_arguments_of_every_type(kernels: Any) -> None:
         (8, np.int32(5)),
     ],
 )
-def test_an_argument_of_the_wrong_type(kernels: Any, k: int, wrong: Any) -> None:
-    import emulate
-
+def test_an_argument_of_the_wrong_type(cupy: Any, k: int, wrong: Any) -> None:
     with pytest.raises(emulate.LaunchError, match=f"argument {k} of types"):
-        launch_types(kernels, [*ARGUMENTS[:k], wrong, *ARGUMENTS[k + 1 :]])
+        launch_types(cupy, [*ARGUMENTS[:k], wrong, *ARGUMENTS[k + 1 :]])
 
 
-def test_the_library_checks_sizes_itself(kernels: Any) -> None:
+def test_the_library_checks_sizes_itself(cupy: Any) -> None:
     """Beneath the stand-in: bytes against the parameter's size."""
-    import emulate
-
-    library = kernels("indices").module._library()
+    library = kernel("indices").module._library()
     address = emulate.ctypes.c_void_p(0)
     for args, message in (
         ([address, b"1234"], "argument 1 has 4 bytes, expected 8"),
@@ -380,33 +282,23 @@ def test_the_library_checks_sizes_itself(kernels: Any) -> None:
         ((1,), (1025,), "block of"),
     ],
 )
-def test_launch_limits(kernels: Any, grid: tuple[int, ...], block: tuple[int, ...], message: str) -> None:
-    import cupy
-    import emulate
-
+def test_launch_limits(cupy: Any, grid: tuple[int, ...], block: tuple[int, ...], message: str) -> None:
     with pytest.raises(emulate.LaunchError, match=message):
-        kernels("indices")(grid, block, (cupy.empty(1), np.int64(1)))
+        kernel("indices")(grid, block, (cupy.empty(1), np.int64(1)))
 
 
-def test_launch_bounds(kernels: Any) -> None:
-    import cupy
-    import emulate
-
+def test_launch_bounds(cupy: Any) -> None:
     with pytest.raises(emulate.LaunchError, match="launch bounds of 64"):
-        kernels("shift")((1,), (65,), (cupy.zeros(65), cupy.empty(65)))
+        kernel("shift")((1,), (65,), (cupy.zeros(65), cupy.empty(65)))
 
 
-def test_a_source_that_does_not_compile(emulated: Any) -> None:
-    import cupy
-
+def test_a_source_that_does_not_compile(cupy: Any, emulated: Any) -> None:
     module = cupy.RawModule(code='#line 7 "broken.cu"\nextern "C" __global__ void f(double* x) { x = 1; }')
     with pytest.raises(emulated.CompileException, match=r"broken\.cu:7"):
         module.get_function("f")
 
 
 def test_a_missing_compiler_is_an_error(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import emulate
-
     monkeypatch.setenv("CXX", "no-such-compiler")
     emulate._compiler.cache_clear()
     try:
@@ -421,8 +313,6 @@ def test_a_missing_compiler_is_an_error(emulated: Any, monkeypatch: pytest.Monke
 
 def test_two_processes_may_compile_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The later one finds what it made, after the other has cleared up."""
-    import emulate
-
     run, linked = emulate._run, list[Path]()
     monkeypatch.setattr(emulate, "CACHE", tmp_path)
 

@@ -11,13 +11,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 
-@pytest.fixture
-def cupy(emulated: Any) -> Any:
-    import cupy
-
-    return cupy
-
-
 def test_nothing_crosses_the_bus_unasked(cupy: Any) -> None:
     a, host = cupy.arange(3.0), np.arange(3.0)
     for mix in (

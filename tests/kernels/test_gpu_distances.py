@@ -3,110 +3,40 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import oracle
 import pytest
-from conftest import ORDERS
+from emulate import ORDERS
+from gpu_calls import (
+    EVERY_ORDER,
+    FORM_CASES,
+    FORMS,
+    Side,
+    assert_all_equal,
+    assert_close,
+    atoms,
+    card,
+    distance_oracle,
+    distance_oracle_vjp,
+    ragged_side,
+    side_of,
+)
 from numpy.testing import assert_allclose, assert_array_equal
 
 from maskerade_fast.backends import cpu
 
-EVERY_ORDER = pytest.mark.parametrize("emulated", ORDERS, indirect=True)
-FORMS: dict[str, dict[str, Any]] = {
-    "energy": {},
-    "reflected": {"reflect": True},
-    "gaussian": {"bandwidth": 0.6},
-    "reflected-gaussian": {"bandwidth": 0.6, "reflect": True},
-}
-# Numbers of axes on both sides of each limit (10: registers hold gradients, 18: atoms), with the forms to run there
-CASES = [
-    *((1, form) for form in FORMS),
-    (2, "reflected"),
-    (5, "energy"),
-    (5, "reflected-gaussian"),
-    (10, "energy"),
-    (11, "energy"),
-    (18, "energy"),
-    (18, "reflected-gaussian"),
-    *((19, form) for form in FORMS),
-]
-EVERY_CASE = pytest.mark.parametrize(("D", "form"), CASES, ids=[f"D{d}-{form}" for d, form in CASES])
+OPERATIONS = "distances"
+EVERY_CASE = pytest.mark.parametrize(("D", "form"), FORM_CASES, ids=[f"D{d}-{form}" for d, form in FORM_CASES])
 
 
-class Side(NamedTuple):
-    """A batch as the operations take it."""
-
-    offsets: Any
-    weights: Any
-    points: Any
-
-    def part(self, start: int, stop: int) -> Side:
-        """Some mixtures."""
-        first, last = self.offsets[start], self.offsets[stop]
-        return Side(self.offsets[start : stop + 1] - first, self.weights[first:last], self.points[first:last])
-
-    def mixtures(self) -> list[Any]:
-        D = self.points.shape[1] // 2
-        bounds = zip(self.offsets[:-1], self.offsets[1:], strict=True)
-        return [(self.weights[i:j], self.points[i:j, :D], self.points[i:j, D:]) for i, j in bounds]
-
-
-@pytest.fixture
-def gpu(emulated: Any) -> ModuleType:
-    """The module of the operations, on the emulator."""
-    import maskerade_fast.backends.gpu.distances as module
-
-    return module
-
-
-def batch(rng: np.random.Generator, counts: Any, D: int) -> Side:
-    """Mixtures of mass 1."""
-    counts = np.asarray(counts)
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    weights = rng.random(offsets[-1]) + 0.01
-    weights /= np.repeat(np.add.reduceat(weights, offsets[:-1]), counts)
-    return Side(offsets, weights, np.hstack([rng.normal(size=(offsets[-1], D)), rng.random((offsets[-1], D))]))
-
-
-def ragged(rng: np.random.Generator, B: int, D: int, largest: int = 5) -> Side:
-    return batch(rng, rng.integers(1, largest + 1, B), D)
-
-
-def atoms(module: Any, side: Side, reflect: bool = False, **options: Any) -> Any:
-    """Prepared by `module`."""
-    if module is not cpu:
-        side, options = Side(*map(card, side)), {k: card(v) for k, v in options.items()}
-    return module.prepare_atoms(*side, side.points.shape[1] // 2 if reflect else 0, **options)
-
-
-def card(value: Any) -> Any:
-    import cupy
-
-    return cupy.asarray(value) if isinstance(value, np.ndarray) else value
-
-
-def reference(a: Side, b: Side | None, **options: Any) -> Any:
-    distance = oracle.gaussian_mmd2 if "bandwidth" in options else oracle.energy_distance
-    return distance(a.mixtures(), None if b is None else b.mixtures(), **options)
-
-
-def reference_vjp(a: Side, b: Side, cotangent: Any, **options: Any) -> Any:
-    vjp = oracle.gaussian_mmd2_vjp if "bandwidth" in options else oracle.energy_distance_vjp
-    weights, means, scales = vjp(a.mixtures(), b.mixtures(), cotangent, **options)
-    return weights, np.hstack([means, scales])
-
-
-def close(there: Any, expected: Any, tolerance: float = 1e-12) -> None:
+def close(computed: Any, expected: Any, tolerance: float = 1e-12) -> None:
     """Within `tolerance` of the largest entry, or of 1 if all are smaller: terms are of order 1."""
-    expected = np.asarray(expected)
-    atol = tolerance * max(1.0, float(np.abs(expected).max(initial=0.0)))
-    assert_allclose(there.get(), expected, rtol=0.0, atol=atol)
+    assert_close(computed, expected, tolerance, least=1.0)
 
 
-def gradients_close(there: Any, expected: Any) -> None:
-    for x, y in zip(there, expected, strict=True):
+def gradients_close(computed: Any, expected: Any) -> None:
+    for x, y in zip(computed, expected, strict=True):
         close(x, y, 1e-11)
 
 
@@ -115,40 +45,40 @@ def gradients_close(there: Any, expected: Any) -> None:
 
 @EVERY_CASE
 def test_meets_the_oracle(gpu: ModuleType, rng: np.random.Generator, D: int, form: str) -> None:
-    a, b, options = ragged(rng, 5, D), ragged(rng, 4, D), FORMS[form]
+    a, b, options = ragged_side(rng, 5, D), ragged_side(rng, 4, D), FORMS[form]
     there = [atoms(gpu, side, **options) for side in (a, b)]
-    close(gpu.pairwise_distance(*there), reference(a, b, **options))
-    close(gpu.pairwise_distance(there[0]), reference(a, None, **options))
+    close(gpu.pairwise_distance(*there), distance_oracle(a, b, **options))
+    close(gpu.pairwise_distance(there[0]), distance_oracle(a, None, **options))
     G = rng.normal(size=(5, 4))
-    gradients_close(gpu.pairwise_distance_vjp(*there, card(G)), reference_vjp(a, b, G, **options))
+    gradients_close(gpu.pairwise_distance_vjp(*there, card(G)), distance_oracle_vjp(a, b, G, **options))
 
 
 @EVERY_ORDER
 @pytest.mark.parametrize(("D", "form"), [(1, "energy"), (2, "reflected"), (19, "gaussian")])
 def test_several_tiles_and_windows(gpu: ModuleType, rng: np.random.Generator, D: int, form: str) -> None:
     """Two tiles of a, three of b, two windows of b, neither filled."""
-    a, b, options = batch(rng, [4] * 31 + [5, 1, 3], D), ragged(rng, 35, D, 2), FORMS[form]
+    a, b, options = side_of(rng, [4] * 31 + [5, 1, 3], D), ragged_side(rng, 35, D, 2), FORMS[form]
     there = [atoms(gpu, side, **options) for side in (a, b)]
     assert there[0].n_tiles == 2
-    close(gpu.pairwise_distance(*there), reference(a, b, **options))
+    close(gpu.pairwise_distance(*there), distance_oracle(a, b, **options))
     G = rng.normal(size=(34, 35))
     here = [atoms(cpu, side, **options) for side in (a, b)]
     close(gpu.pairwise_distance(there[0]), cpu.pairwise_distance(here[0]))
-    found = gpu.pairwise_distance_vjp(there[0], there[1], card(G))
-    gradients_close(found, cpu.pairwise_distance_vjp(here[0], here[1], G))
+    gradients = gpu.pairwise_distance_vjp(there[0], there[1], card(G))
+    gradients_close(gradients, cpu.pairwise_distance_vjp(here[0], here[1], G))
 
 
 @pytest.mark.parametrize("D", [1, 18, 19])
 @pytest.mark.parametrize("form", ["energy", "reflected-gaussian"])
 def test_three_hundred_components(gpu: ModuleType, rng: np.random.Generator, D: int, form: str) -> None:
     """A mixture of more components than a tile is taken in parts, on either side, beside small ones."""
-    side, options = batch(rng, [2, 300, 1, 129, 3], D), FORMS[form]
+    side, options = side_of(rng, [2, 300, 1, 129, 3], D), FORMS[form]
     there, here = atoms(gpu, side, **options), atoms(cpu, side, **options)
     assert there.starts.get().tolist() == [0, 1, 2, 3, 4, 5]
     values = gpu.pairwise_distance(there, there)
     close(values, cpu.pairwise_distance(here, here))
     if form == "energy":  # the oracle's loops take a minute for the other
-        close(values[:3, :1], reference(side.part(0, 3), side.part(0, 1)))
+        close(values[:3, :1], distance_oracle(side.part(0, 3), side.part(0, 1)))
     assert (np.diag(values.get()) == 0.0).all()
     assert_array_equal(gpu.pairwise_distance(there).get()[np.triu_indices(5)], values.get()[np.triu_indices(5)])
     G = rng.normal(size=(5, 5))
@@ -158,21 +88,21 @@ def test_three_hundred_components(gpu: ModuleType, rng: np.random.Generator, D: 
 @pytest.mark.parametrize("reflect", [False, True])
 def test_mass_correction_and_features(gpu: ModuleType, rng: np.random.Generator, reflect: bool) -> None:
     D = 2 if reflect else 1
-    sides = ragged(rng, 6, D), ragged(rng, 7, D)
+    sides = ragged_side(rng, 6, D), ragged_side(rng, 7, D)
     a, b = (side._replace(weights=3.0 * rng.random(len(side.weights))) for side in sides)
     features = rng.normal(size=(6, 2)), rng.normal(size=(7, 2))
     options = {"reflect": reflect, "mass_correction": True}
     there = [atoms(gpu, side, features=f, **options) for side, f in zip((a, b), features, strict=True)]
     gap = np.abs(features[0][:, None] - features[1]).sum(axis=2)
-    close(gpu.pairwise_distance(*there), reference(a, b, **options) + gap)
+    close(gpu.pairwise_distance(*there), distance_oracle(a, b, **options) + gap)
     own = np.abs(features[0][:, None] - features[0]).sum(axis=2)
-    close(gpu.pairwise_distance(there[0]), reference(a, None, **options) + own)
+    close(gpu.pairwise_distance(there[0]), distance_oracle(a, None, **options) + own)
     G = rng.normal(size=(6, 7))
-    gradients_close(gpu.pairwise_distance_vjp(*there, card(G)), reference_vjp(a, b, G, **options))
+    gradients_close(gpu.pairwise_distance_vjp(*there, card(G)), distance_oracle_vjp(a, b, G, **options))
     plain = [atoms(gpu, side, **options) for side in (a, b)]  # gradients leave features out
-    known = gpu.pairwise_distance(*there)
+    distances = gpu.pairwise_distance(*there)
     whole = [gpu.pairwise_distance_vjp(*pair, card(G)) for pair in (there, plain)]
-    for parts in zip(*whole, gpu.pairwise_distance_vjp(*there, card(G), known), strict=True):
+    for parts in zip(*whole, gpu.pairwise_distance_vjp(*there, card(G), distances), strict=True):
         for x in parts[1:]:
             assert_array_equal(x.get(), parts[0].get())
 
@@ -182,7 +112,7 @@ def test_mass_correction_and_features(gpu: ModuleType, rng: np.random.Generator,
 
 @pytest.mark.parametrize(("D", "form"), [(1, form) for form in FORMS] + [(5, "energy"), (19, "reflected")])
 def test_equal_mixtures_are_exactly_at_0(gpu: ModuleType, rng: np.random.Generator, D: int, form: str) -> None:
-    side = ragged(rng, 70, D)
+    side = ragged_side(rng, 70, D)
     there = atoms(gpu, side, **FORMS[form])
     E = gpu.pairwise_distance(there).get()
     assert (E == E.T).all()
@@ -199,7 +129,7 @@ def test_equal_mixtures_are_exactly_at_0(gpu: ModuleType, rng: np.random.Generat
 def test_chunks_partial_sums_and_orders_leave_the_bits(
     gpu: ModuleType, emulated: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, D: int, form: str
 ) -> None:
-    a, b, options = ragged(rng, 71, D), ragged(rng, 75, D), FORMS[form]
+    a, b, options = ragged_side(rng, 71, D), ragged_side(rng, 75, D), FORMS[form]
     G = rng.normal(size=(71, 75))
 
     def everything(a: Side, b: Side, G: Any) -> list[Any]:
@@ -210,17 +140,14 @@ def test_chunks_partial_sums_and_orders_leave_the_bits(
     whole = everything(a, b, G)
     for order in ORDERS.values():
         emulated.state.options = emulated.state.options._replace(order=order)
-        for x, y in zip(everything(a, b, G), whole, strict=True):
-            assert_array_equal(x, y)
+        assert_all_equal(everything(a, b, G), whole)
     part = everything(a.part(40, 71), b, G[40:])
     first = a.offsets[40]
-    for x, y in zip(part, (whole[0][40:], whole[1][40:, 40:], whole[2][first:], whole[3][first:]), strict=True):
-        assert_array_equal(x, y)
+    assert_all_equal(part, (whole[0][40:], whole[1][40:, 40:], whole[2][first:], whole[3][first:]))
     assert_array_equal(everything(a.part(0, 3), b.part(5, 30), G[:3, 5:30])[0], whole[0][:3, 5:30])
     for n_partial in (1, 2):  # for three windows: the last chunk of two is not full
         monkeypatch.setattr(gpu, "PARTIAL_BYTES", n_partial * 8 * (1 + 2 * D) * int(a.offsets[-1]))
-        for x, y in zip(everything(a, b, G), whole, strict=True):
-            assert_array_equal(x, y)
+        assert_all_equal(everything(a, b, G), whole)
 
 
 def test_gap_far_from_the_origin(gpu: ModuleType) -> None:
@@ -245,7 +172,7 @@ def test_gradients_of_coinciding_atoms(gpu: ModuleType, form: str) -> None:
     b = Side(np.array([0, 2, 3]), np.array([0.4, 0.6, 1.0]), np.array([[0.5, 0.25], [2.0, 0.5], [1.0, 1.0]]))
     G, options = np.array([[1.0, -2.0], [0.5, 3.0]]), FORMS[form]
     there = [atoms(gpu, side, **options) for side in (a, b)]
-    gradients_close(gpu.pairwise_distance_vjp(*there, card(G)), reference_vjp(a, b, G, **options))
+    gradients_close(gpu.pairwise_distance_vjp(*there, card(G)), distance_oracle_vjp(a, b, G, **options))
     for x in gpu.pairwise_distance_vjp(there[0], there[0], card(np.eye(2))):
         assert_allclose(x.get(), 0.0, atol=1e-15)
     for x in gpu.pairwise_distance_vjp(there[0], there[0], card(np.zeros((2, 2)))):
@@ -258,7 +185,7 @@ def test_gradients_of_coinciding_atoms(gpu: ModuleType, form: str) -> None:
 @pytest.mark.parametrize(("D", "form"), [(1, "energy"), (1, "reflected"), (5, "energy"), (19, "reflected")])
 def test_mixed_precision(gpu: ModuleType, rng: np.random.Generator, D: int, form: str) -> None:
     """Absolute errors of some 1e-7 of the cross term, and two roundings of float32 more."""
-    a, b = ragged(rng, 50, D, 20), ragged(rng, 20, D, 20)
+    a, b = ragged_side(rng, 50, D, 20), ragged_side(rng, 20, D, 20)
     there = [atoms(gpu, side, **FORMS[form]) for side in (a, b)]
     E, mixed = gpu.pairwise_distance(*there).get(), gpu.pairwise_distance(*there, precision="mixed").get()
     largest = float(np.abs(there[0].data.get()[:, 0]).max() + E.max())
@@ -281,7 +208,7 @@ def test_mixed_precision_far_from_the_origin(gpu: ModuleType) -> None:
 @pytest.mark.parametrize("length", [2.0**-450, 2.0**60, 2.0**90, 2.0**120])
 def test_mixed_precision_on_any_scale(gpu: ModuleType, rng: np.random.Generator, weight: float, length: float) -> None:
     """Powers of two change no bit, where float32 would overflow or leave nothing; features scale along."""
-    a, b, features = ragged(rng, 4, 1), ragged(rng, 3, 1), rng.normal(size=(4, 1))
+    a, b, features = ragged_side(rng, 4, 1), ragged_side(rng, 3, 1), rng.normal(size=(4, 1))
     factor = weight * weight * length
     small = [atoms(gpu, side, features=features[: len(side.offsets) - 1]) for side in (a, b)]
     scaled = [side._replace(weights=weight * side.weights, points=length * side.points) for side in (a, b)]
@@ -293,7 +220,7 @@ def test_mixed_precision_on_any_scale(gpu: ModuleType, rng: np.random.Generator,
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_mixed_precision_of_sides_of_two_scales(gpu: ModuleType, rng: np.random.Generator, which: int) -> None:
-    sides = [ragged(rng, 4, 1), ragged(rng, 3, 1)]
+    sides = [ragged_side(rng, 4, 1), ragged_side(rng, 3, 1)]
     large = sides[which]
     sides[which] = large._replace(weights=2.0**70 * large.weights, points=2.0**90 * large.points)
     there = [atoms(gpu, side) for side in sides]
@@ -303,7 +230,7 @@ def test_mixed_precision_of_sides_of_two_scales(gpu: ModuleType, rng: np.random.
 
 
 def test_mixed_precision_of_nothing(gpu: ModuleType, rng: np.random.Generator) -> None:
-    none, some = Side(np.array([0]), np.zeros(0), np.zeros((0, 2))), ragged(rng, 3, 1)
+    none, some = Side(np.array([0]), np.zeros(0), np.zeros((0, 2))), ragged_side(rng, 3, 1)
     weightless = some._replace(weights=0.0 * some.weights, points=0.0 * some.points)
     sides = [atoms(gpu, side) for side in (none, some, weightless)]
     assert gpu.pairwise_distance(sides[0], precision="mixed").shape == (0, 0)
@@ -313,7 +240,7 @@ def test_mixed_precision_of_nothing(gpu: ModuleType, rng: np.random.Generator) -
 
 def test_mixed_precision_is_for_the_energy_distance(gpu: ModuleType, rng: np.random.Generator) -> None:
     with pytest.raises(ValueError, match="the Gaussian MMD needs 'double'"):
-        gpu.pairwise_distance(atoms(gpu, ragged(rng, 3, 1), bandwidth=1.0), precision="mixed")
+        gpu.pairwise_distance(atoms(gpu, ragged_side(rng, 3, 1), bandwidth=1.0), precision="mixed")
 
 
 # arrays, batches and tiles
@@ -322,7 +249,7 @@ def test_mixed_precision_is_for_the_energy_distance(gpu: ModuleType, rng: np.ran
 def test_layouts_and_types(gpu: ModuleType, rng: np.random.Generator) -> None:
     import cupy
 
-    a, b = ragged(rng, 5, 2), ragged(rng, 4, 2)
+    a, b = ragged_side(rng, 5, 2), ragged_side(rng, 4, 2)
     E = gpu.pairwise_distance(atoms(gpu, a), atoms(gpu, b)).get()
     G = np.asfortranarray(rng.normal(size=(5, 4)))
     expected = gpu.pairwise_distance_vjp(atoms(gpu, a), atoms(gpu, b), card(np.ascontiguousarray(G)))[1].get()
@@ -338,7 +265,7 @@ def test_layouts_and_types(gpu: ModuleType, rng: np.random.Generator) -> None:
 
 
 def test_reflection_takes_all_means_or_none(gpu: ModuleType, rng: np.random.Generator) -> None:
-    a = Side(*map(card, ragged(rng, 2, 2)))
+    a = Side(*map(card, ragged_side(rng, 2, 2)))
     with pytest.raises(ValueError, match="n_reflect: 1, expected 0 or 2"):
         gpu.prepare_atoms(*a, 1)
 
@@ -347,9 +274,9 @@ def test_arrays_of_two_devices_are_refused(gpu: ModuleType, emulated: Any, rng: 
     import cupy
 
     emulated.state.devices.append(emulated.FakeDevice())
-    a = atoms(gpu, ragged(rng, 2, 1))
+    a = atoms(gpu, ragged_side(rng, 2, 1))
     with cupy.cuda.Device(1):
-        b = atoms(gpu, ragged(rng, 2, 1))
+        b = atoms(gpu, ragged_side(rng, 2, 1))
     with pytest.raises(ValueError, match=r"devices \[0, 1\]"):
         gpu.pairwise_distance(a, b)
     assert gpu.pairwise_distance(b).device.id == 1  # whichever device is current
@@ -359,7 +286,7 @@ def test_arrays_of_two_devices_are_refused(gpu: ModuleType, emulated: Any, rng: 
 def test_empty_batches(gpu: ModuleType, rng: np.random.Generator, form: str) -> None:
     """CASES C24."""
     none = atoms(gpu, Side(np.array([0]), np.zeros(0), np.zeros((0, 2))), **FORMS[form])
-    some = atoms(gpu, ragged(rng, 3, 1), **FORMS[form])
+    some = atoms(gpu, ragged_side(rng, 3, 1), **FORMS[form])
     assert gpu.pairwise_distance(none).shape == (0, 0)
     assert gpu.pairwise_distance(none, some).shape == (0, 3)
     assert gpu.pairwise_distance(some, none).shape == (3, 0)

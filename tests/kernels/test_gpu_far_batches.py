@@ -391,13 +391,13 @@ def test_the_last_item(name: str, emulated: Any, request: pytest.FixtureRequest)
 
     far, last, work = CASES[name]
     emulated.state.options = emulate.Options(blocks=slice(-last, None))
-    found = []
+    both = []
     for count in (1, far):
         source, entry, macros, blocks, threads, shared, args, results = work(
             Arrays(emulated, np.random.default_rng(7), count)
         )
         _loader.load(source, entry, **macros)((blocks,), (threads,), args, shared_mem=shared)
-        found.append([result.get() for result in results])
-    for one, other in zip(*found, strict=True):
+        both.append([result.get() for result in results])
+    for one, other in zip(*both, strict=True):
         assert_array_equal(one, other)
-    assert any(np.any(one != 0.0) for one in found[0])
+    assert any(np.any(one != 0.0) for one in both[0])

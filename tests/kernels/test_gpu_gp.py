@@ -1,49 +1,24 @@
-"""GP predictions of the GPU backend, on the emulator: the oracle, the CPU door, clipped variances, chunks, failures."""
+"""GP predictions of the GPU backend, on the emulator: the oracle, the CPU's, clipped variances, chunks, failures."""
 
 from __future__ import annotations
 
-import itertools
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-import oracle
 import pytest
-from conftest import ORDERS
+from gpu_calls import EVERY_ORDER, assert_all_equal, card, gp_oracle, gp_problem, predict
 from numpy.testing import assert_allclose, assert_array_equal
 
 from maskerade_fast.backends import cpu
 
-EVERY_ORDER = pytest.mark.parametrize("emulated", ORDERS, indirect=True)
+OPERATIONS = "gp"
 EPS = np.finfo(float).eps
 
 
-@pytest.fixture
-def gpu(emulated: Any) -> ModuleType:
-    """The module of the door, on the emulator."""
-    import maskerade_fast.backends.gpu.gp as module
-
-    return module
-
-
-def problem(rng: np.random.Generator, sizes: list[int], n_dims: int, n_points: int, n_new: int) -> list[Any]:
-    """offsets, weights, means, scales, X, y, noise, X_new"""
-    n = sum(sizes)
-    arrays = rng.dirichlet(np.ones(n)), 3.0 * rng.normal(size=(n, n_dims)), rng.lognormal(size=(n, n_dims))
-    X, X_new = rng.uniform(-1, 1, size=(n_points, n_dims)), rng.uniform(-1, 1, size=(n_new, n_dims))
-    noise = rng.uniform(0.02, 0.3, size=(len(sizes), 1))
-    return [np.concatenate([[0], np.cumsum(sizes)]), *arrays, X, rng.normal(size=n_points), noise, X_new]
-
-
-def predict(backend: Any, arguments: list[Any], **options: Any) -> tuple[Any, ...]:
-    """mean, variance, covariance, info on the host"""
-    options = {"per_axis": False, "full": True, "jitter": 0.0, "max_bytes": None, **options}
-    if backend is cpu:
-        return tuple(cpu.predict_gp(*arguments, **options))
-    import cupy
-
-    results = backend.predict_gp(*(cupy.asarray(a) for a in arguments), **options)
-    return tuple(a if a is None else a.get() for a in results)
+def assert_meets_the_cpu(gpu: ModuleType, arguments: list[Any]) -> None:
+    for computed, expected in zip(predict(gpu, arguments), predict(cpu, arguments), strict=True):
+        assert_allclose(computed, expected, rtol=0.0, atol=1e-12)
 
 
 @EVERY_ORDER
@@ -61,35 +36,29 @@ def test_oracle(
     n_new: int,
     per_axis: bool,
 ) -> None:
-    arguments = problem(rng, sizes, n_dims, n_points, n_new)
-    offsets, weights, means, scales, X, y, noise, X_new = arguments
-    mixtures = [(weights[i:j], means[i:j], scales[i:j]) for i, j in itertools.pairwise(offsets)]
-    phase = "per_axis" if per_axis else "joint"
-    expected = oracle.predict_gp(mixtures, X, y, noise, X_new, phase=phase)
+    arguments = gp_problem(rng, sizes, n_dims, n_points, n_new)
+    expected = gp_oracle(arguments, "per_axis" if per_axis else "joint")
     mean, variance, covariance, info = predict(gpu, arguments, per_axis=per_axis)
-    assert_allclose(mean, expected[0], rtol=0.0, atol=1e-12 * np.abs(y).sum())
+    assert_allclose(mean, expected[0], rtol=0.0, atol=1e-12 * np.abs(arguments[5]).sum())
     assert_allclose(covariance, expected[1], rtol=0.0, atol=1e-12)
     assert_array_equal(covariance, np.swapaxes(covariance, 1, 2))
     assert_array_equal(variance, np.diagonal(covariance, axis1=1, axis2=2))
     assert_array_equal(info, np.zeros(len(sizes)))
     diagonal = predict(gpu, arguments, per_axis=per_axis, full=False)
     assert diagonal[2] is None
-    assert_array_equal(diagonal[0], mean)
-    assert_array_equal(diagonal[1], variance)
+    assert_all_equal(diagonal[:2], (mean, variance))
 
 
 def test_three_hundred_components(gpu: ModuleType, rng: np.random.Generator) -> None:
-    arguments = problem(rng, [300, 1], 2, 20, 7)
-    for computed, expected in zip(predict(gpu, arguments), predict(cpu, arguments), strict=True):
-        assert_allclose(computed, expected, rtol=0.0, atol=1e-12)
+    arguments = gp_problem(rng, [300, 1], 2, 20, 7)
+    assert_meets_the_cpu(gpu, arguments)
 
 
 def test_noise_by_point(gpu: ModuleType, rng: np.random.Generator) -> None:
-    arguments = problem(rng, [3, 1], 1, 12, 5)
+    arguments = gp_problem(rng, [3, 1], 1, 12, 5)
     for shape in ((2, 12), (1, 12), (1, 1)):
         arguments[6] = rng.uniform(0.01, 0.3, size=shape)
-        for computed, expected in zip(predict(gpu, arguments), predict(cpu, arguments), strict=True):
-            assert_allclose(computed, expected, rtol=0.0, atol=1e-12)
+        assert_meets_the_cpu(gpu, arguments)
 
 
 @EVERY_ORDER
@@ -121,26 +90,23 @@ def test_ill_conditioned_variance(gpu: ModuleType) -> None:
 @pytest.mark.parametrize("n_points", [1, 5, 40])
 def test_variance_beyond_rounding_is_nan(gpu: ModuleType, n_points: int) -> None:
     """The bound is 8 N eps max diag(C) (1 + sum |C^-1 k|)^2; with C = I and k = (1, 0, ...) that is 32 N eps."""
-    import cupy
-
-    given = np.zeros((1, 34))
-    given[0, [0, 1, 2, 33]] = -31.9 * n_points * EPS, -32.1 * n_points * EPS, 0.5, np.nan
+    expected = np.zeros((1, 34))
+    expected[0, [0, 1, 2, 33]] = -31.9 * n_points * EPS, -32.1 * n_points * EPS, 0.5, np.nan
     solved = np.zeros((1, n_points, 34))
     solved[0, 0] = 1.0
-    variance = cupy.asarray(given)
+    variance = card(expected)
     arrays = (np.eye(n_points)[None], np.array([0, 1]), np.ones(1), np.zeros(1), solved)
     sizes = tuple(np.int64(n) for n in (n_points, 34, 34, 0))
-    kernel = gpu.load("gp", "gp_clip_f64")
-    kernel((2,), (256,), (*(cupy.asarray(a) for a in arrays), variance, *sizes))
-    given[0, :2] = 0.0, np.nan
-    assert_array_equal(variance.get(), given)
+    gpu.load("gp", "gp_clip_f64")((2,), (256,), (*map(card, arrays), variance, *sizes))
+    expected[0, :2] = 0.0, np.nan
+    assert_array_equal(variance.get(), expected)
 
 
 def test_a_variance_that_rounding_does_not_explain_is_reported(
     gpu: ModuleType, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A factor that is no factor of C: half of it gives twice the |v|."""
-    arguments = problem(rng, [2, 1], 1, 8, 3)
+    arguments = gp_problem(rng, [2, 1], 1, 8, 3)
     arguments[6][:] = 1e-3
     genuine = gpu.cholesky
 
@@ -188,7 +154,7 @@ def test_failed_mixture_is_nan_alone(gpu: ModuleType) -> None:
 
 
 def test_bits_do_not_depend_on_company_or_memory(emulated: Any, gpu: ModuleType, rng: np.random.Generator) -> None:
-    arguments = problem(rng, [2, 1, 3], 2, 37, 140)
+    arguments = gp_problem(rng, [2, 1, 3], 2, 37, 140)
     expected = predict(gpu, arguments, full=False)
     n_solves = emulated.state.launches.count("gp_solve_f64")
     square = 4 * 48**2  # numbers in a padded matrix, its factor and two more
@@ -199,18 +165,16 @@ def test_bits_do_not_depend_on_company_or_memory(emulated: Any, gpu: ModuleType,
         for computed, whole in zip(results, expected, strict=True):
             assert_array_equal(computed, whole)
     part = predict(gpu, [*arguments[:7], arguments[7][50:83]])
-    assert_array_equal(part[0], expected[0][:, 50:83])
-    assert_array_equal(part[1], expected[1][:, 50:83])
+    assert_all_equal(part[:2], [a[:, 50:83] for a in expected[:2]])
     lone = [np.array([0, 1]), *(a[2:3] for a in arguments[1:4]), *arguments[4:6], arguments[6][1:2], arguments[7]]
     assert_array_equal(predict(gpu, lone, full=False)[0][0], expected[0][1])
     few = [*arguments[:7], arguments[7][:40]]
     chunked = predict(gpu, few, max_bytes=8 * (square + 37 * (40 + 2) + 40**2))
-    for computed, whole in zip(chunked, predict(gpu, few), strict=True):
-        assert_array_equal(computed, whole)
+    assert_all_equal(chunked, predict(gpu, few))
 
 
 def test_memory_bound(emulated: Any, gpu: ModuleType, rng: np.random.Generator) -> None:
-    arguments = problem(rng, [1], 1, 50, 500)
+    arguments = gp_problem(rng, [1], 1, 50, 500)
     with pytest.raises(MemoryError, match=r"50 points and 128 test points needs \d+ bytes, more than max_bytes=900"):
         predict(gpu, arguments, full=False, max_bytes=900)
     with pytest.raises(MemoryError, match=r"50 points and 500 test points needs \d+ bytes, more than max_bytes=900"):
@@ -219,7 +183,7 @@ def test_memory_bound(emulated: Any, gpu: ModuleType, rng: np.random.Generator) 
 
 
 def test_empty_inputs(gpu: ModuleType, rng: np.random.Generator) -> None:
-    arguments = problem(rng, [1, 2], 1, 4, 3)
+    arguments = gp_problem(rng, [1, 2], 1, 4, 3)
     mean, variance, covariance, info = predict(gpu, [*arguments[:7], np.empty((0, 1))])
     assert (mean.shape, variance.shape, covariance.shape) == ((2, 0), (2, 0), (2, 0, 0))
     assert info.tolist() == [0, 0]
@@ -230,29 +194,26 @@ def test_empty_inputs(gpu: ModuleType, rng: np.random.Generator) -> None:
 
 
 def test_float32_and_layouts(gpu: ModuleType, rng: np.random.Generator) -> None:
-    arguments = [a if a.dtype.kind == "i" else a.astype(np.float32) for a in problem(rng, [2], 2, 20, 7)]
+    arguments = [a if a.dtype.kind == "i" else a.astype(np.float32) for a in gp_problem(rng, [2], 2, 20, 7)]
     exact = [a if a.dtype.kind == "i" else a.astype(np.float64) for a in arguments]
     single, double = predict(gpu, arguments), predict(gpu, exact)
     for a, b in zip(single[:3], double[:3], strict=True):
         assert a.dtype == np.float32
         assert_array_equal(a, b.astype(np.float32))
     fortran = [np.asfortranarray(a) for a in exact]
-    for a, b in zip(predict(gpu, fortran), double, strict=True):
-        assert_array_equal(a, b)
+    assert_all_equal(predict(gpu, fortran), double)
 
 
 def test_bounds_of_rounding_know_noise_trend_and_shift(gpu: ModuleType, rng: np.random.Generator) -> None:
     """What a variance of 0 may be rounded by grows with the largest diagonal entry of the factored matrix."""
-    import cupy
-
-    offsets, weights, means, scales, X, _, _, _ = problem(rng, [2, 1], 1, 9, 1)
+    offsets, weights, means, scales, X, _, _, _ = gp_problem(rng, [2, 1], 1, 9, 1)
     X[1] = X[0]  # singular without noise at both: the factors need a shift
     noise = np.array([[0.0, 0.0, *np.full(7, 0.2)], [0.5, 0.1, *np.full(7, 0.3)]])
     basis = np.c_[np.ones(9), X]
-    arrays = [cupy.asarray(a) for a in (offsets, weights, means, scales)]
-    for V in (None, cupy.asarray(basis)):
-        mixtures = gpu.mixtures_of(*arrays, False)
-        chunk, info = gpu._factored(mixtures, cupy.asarray(X), cupy.asarray(noise), V, 0, 2, 1e-3)
+    arrays = map(card, (offsets, weights, means, scales))
+    mixtures = gpu.mixtures_of(*arrays, False)
+    for V in (None, card(basis)):
+        chunk, info = gpu._factored(mixtures, card(X), card(noise), V, 0, 2, 1e-3)
         assert not info.get().any()
         matrices = cpu.gram(offsets, weights, means, scales, X, None, noise, per_axis=False)
         trend = 0.0 if V is None else (basis * basis).sum(axis=1)

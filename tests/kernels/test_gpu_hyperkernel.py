@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import oracle
 import pytest
-from conftest import ORDERS
+from emulate import ORDERS
+from gpu_calls import EVERY_ORDER, Side, assert_close, atoms, card, ragged_side, side_of
 from numpy.testing import assert_array_equal
-from test_gpu_distances import Side, atoms, batch, card, close, ragged
 
 from maskerade_fast.backends import cpu
 
-EVERY_ORDER = pytest.mark.parametrize("emulated", ORDERS, indirect=True)
+OPERATIONS = "hyperkernel"
 PARAMETERS: list[dict[str, Any]] = [{"outputscale": 1.3, "lengthscale": 0.8, "power": q} for q in (1, 2)]
 both_powers = pytest.mark.parametrize("parameters", PARAMETERS, ids=["power1", "power2"])
-
-
-@pytest.fixture
-def gpu(emulated: Any) -> ModuleType:
-    """The module of doors, on the emulator."""
-    return importlib.import_module("maskerade_fast.backends.gpu.hyperkernel")
 
 
 def prepared(side: Side, **options: Any) -> Any:
@@ -36,33 +29,35 @@ def prepared(side: Side, **options: Any) -> Any:
 @pytest.mark.parametrize("D", [1, 19])
 def test_meets_the_oracle(gpu: ModuleType, rng: np.random.Generator, D: int, parameters: dict[str, Any]) -> None:
     """Noise variances come in as a feature, as row 3 of the layers passes them."""
-    a, b = ragged(rng, 5, D), ragged(rng, 4, D)
+    a, b = ragged_side(rng, 5, D), ragged_side(rng, 4, D)
     log_noise = [rng.normal(size=n) for n in (5, 4)]
     there = [prepared(s, features=0.3 * f[:, None]) for s, f in zip((a, b), log_noise, strict=True)]
     options: dict[str, Any] = {"noise_weight": 0.3, "noise_a": np.exp(log_noise[0])}
     expected = oracle.hyperkernel(a.mixtures(), b.mixtures(), **parameters, **options, noise_b=np.exp(log_noise[1]))
-    close(gpu.hyperkernel(*there, **parameters), expected)
-    close(gpu.hyperkernel(there[0], **parameters), oracle.hyperkernel(a.mixtures(), None, **parameters, **options))
+    assert_close(gpu.hyperkernel(*there, **parameters), expected)
+    assert_close(
+        gpu.hyperkernel(there[0], **parameters), oracle.hyperkernel(a.mixtures(), None, **parameters, **options)
+    )
     v = rng.normal(size=(4, 3))
-    close(gpu.hyperkernel_matvec(*there, card(v), **parameters), expected @ v)
+    assert_close(gpu.hyperkernel_matvec(*there, card(v), **parameters), expected @ v)
 
 
 @EVERY_ORDER
 @both_powers
 def test_tiles_and_large_mixtures(gpu: ModuleType, rng: np.random.Generator, parameters: dict[str, Any]) -> None:
-    a, b = batch(rng, [3] * 43 + [300, 1, 5], 2), batch(rng, [2] * 17 + [140, 1, 4], 2)
-    there, here = ([f(side, reflect=True) for side in (a, b)] for f in (prepared, lambda s, **o: atoms(cpu, s, **o)))
+    a, b = side_of(rng, [3] * 43 + [300, 1, 5], 2), side_of(rng, [2] * 17 + [140, 1, 4], 2)
+    there, here = ([f(s, reflect=True) for s in (a, b)] for f in (prepared, lambda s, **o: atoms(cpu, s, **o)))
     K = cpu.hyperkernel(*here, **parameters)
-    close(gpu.hyperkernel(*there, **parameters), K)
+    assert_close(gpu.hyperkernel(*there, **parameters), K)
     v = rng.normal(size=(20, 2))
-    close(gpu.hyperkernel_matvec(*there, card(v), **parameters), K @ v)
+    assert_close(gpu.hyperkernel_matvec(*there, card(v), **parameters), K @ v)
 
 
 @both_powers
 def test_exactly_symmetric_with_its_scale_on_the_diagonal(
     gpu: ModuleType, rng: np.random.Generator, parameters: dict[str, Any]
 ) -> None:
-    there = prepared(ragged(rng, 70, 1))
+    there = prepared(ragged_side(rng, 70, 1))
     K = gpu.hyperkernel(there, **parameters).get()
     assert (K == K.T).all()
     assert (np.diag(K) == 1.3).all()
@@ -78,12 +73,14 @@ def test_covariance_from_distance(gpu: ModuleType, rng: np.random.Generator, par
     expected = 1.3 * np.exp(-(E ** (parameters["power"] / 2)) / 0.8**2)
     values = card(E)
     result = gpu.covariance_from_distance(values, **parameters)
-    close(result, expected, 1e-15)
+    assert_close(result, expected, 1e-15)
     assert_array_equal(values.get(), before)
-    close(gpu.covariance_from_distance(values.transpose(2, 0, 1), **parameters), expected.transpose(2, 0, 1), 1e-15)
+    assert_close(
+        gpu.covariance_from_distance(values.transpose(2, 0, 1), **parameters), expected.transpose(2, 0, 1), 1e-15
+    )
     small = gpu.covariance_from_distance(values.astype(np.float32), **parameters)
     assert small.dtype == np.float64
-    close(small, expected, 1e-6)
+    assert_close(small, expected, 1e-6)
     assert gpu.covariance_from_distance(card(np.zeros((0, 3))), **parameters).shape == (0, 3)
 
 
@@ -94,11 +91,11 @@ def test_product_with_vectors(
     """Rows alone, partial sums of any number, orders of threads and other columns change no bit of a product."""
     import maskerade_fast.backends.gpu.distances as distances
 
-    a, b, parameters = ragged(rng, 60, 1), ragged(rng, 83, 1), PARAMETERS[1]
+    a, b, parameters = ragged_side(rng, 60, 1), ragged_side(rng, 83, 1), PARAMETERS[1]
     v = rng.normal(size=(83, k))
     there = [prepared(side) for side in (a, b)]
     product = gpu.hyperkernel_matvec(*there, card(v), **parameters)
-    close(product, gpu.hyperkernel(*there, **parameters).get() @ v)
+    assert_close(product, gpu.hyperkernel(*there, **parameters).get() @ v)
     some = gpu.hyperkernel_matvec(prepared(a.part(40, 60)), there[1], card(np.asfortranarray(v)), **parameters)
     assert_array_equal(some.get(), product.get()[40:])
     one = gpu.hyperkernel_matvec(*there, card(v[:, -1:].copy()), **parameters)
@@ -118,8 +115,8 @@ def test_product_stores_no_matrix(gpu: ModuleType, rng: np.random.Generator, mon
     import maskerade_fast.backends.gpu.distances as distances
 
     monkeypatch.setattr(distances, "PARTIAL_BYTES", 20_000)
-    b = prepared(batch(rng, np.ones(3000, dtype=np.int64), 1))
-    a, v = prepared(batch(rng, np.ones(50, dtype=np.int64), 1)), card(rng.normal(size=(3000, 1)))
+    b = prepared(side_of(rng, np.ones(3000, dtype=np.int64), 1))
+    a, v = prepared(side_of(rng, np.ones(50, dtype=np.int64), 1)), card(rng.normal(size=(3000, 1)))
     pool = cupy.get_default_memory_pool()
     pool.free_all_blocks()
     before = pool.total_bytes()
@@ -130,19 +127,19 @@ def test_product_stores_no_matrix(gpu: ModuleType, rng: np.random.Generator, mon
 def test_mixed_precision(gpu: ModuleType, rng: np.random.Generator) -> None:
     import maskerade_fast.backends.gpu.distances as distances
 
-    exact = [prepared(ragged(rng, n, 1)) for n in (20, 30)]
+    exact = [prepared(ragged_side(rng, n, 1)) for n in (20, 30)]
     mixed = [distances.in_float32(side) for side in exact]
     K, v = gpu.hyperkernel(*exact, **PARAMETERS[1]), rng.normal(size=(30, 2))
     there = gpu.hyperkernel(*mixed, **PARAMETERS[1])
-    close(there, K.get(), 1e-6)
+    assert_close(there, K.get(), 1e-6)
     assert (there.get() != K.get()).any()
-    close(gpu.hyperkernel_matvec(*mixed, card(v), **PARAMETERS[1]), there.get() @ v)
+    assert_close(gpu.hyperkernel_matvec(*mixed, card(v), **PARAMETERS[1]), there.get() @ v)
 
 
 @both_powers
 def test_empty_batches(gpu: ModuleType, rng: np.random.Generator, parameters: dict[str, Any]) -> None:
     none = prepared(Side(np.array([0]), np.zeros(0), np.zeros((0, 2))))
-    some = prepared(ragged(rng, 3, 1))
+    some = prepared(ragged_side(rng, 3, 1))
     assert gpu.hyperkernel(none, **parameters).shape == (0, 0)
     assert gpu.hyperkernel(some, none, **parameters).shape == (3, 0)
     assert gpu.hyperkernel_matvec(none, some, card(np.zeros((3, 2))), **parameters).shape == (0, 2)

@@ -130,9 +130,7 @@ def test_macros_choose_instances(loader: Any) -> None:
     assert scaled(loader.load("scale", "scale_f64")) == 1.0
 
 
-def test_a_kernel_is_loaded_once_for_each_device(loader: Any, emulated: Any) -> None:
-    import cupy
-
+def test_a_kernel_is_loaded_once_for_each_device(cupy: Any, loader: Any, emulated: Any) -> None:
     emulated.state.devices.append(emulated.FakeDevice(shared_bytes=65536, multiprocessors=40, capability=75))
     first = loader.load("scale", "scale_f64", MF_FACTOR=2)
     assert loader.load("scale", "scale_f64", MF_FACTOR=2) is first
@@ -146,17 +144,15 @@ def test_a_kernel_is_loaded_once_for_each_device(loader: Any, emulated: Any) -> 
 
 
 def test_a_binary_is_preferred_if_it_holds_an_image(
-    loader: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cupy: Any, loader: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import cupy
-
     taken = []
 
     class Module(cupy.RawModule):
-        def __init__(self, **given: Any) -> None:
-            taken.append(sorted(given))
-            self.binary = Path(given["path"]) if "path" in given else None
-            super().__init__(**given)
+        def __init__(self, **options: Any) -> None:
+            taken.append(sorted(options))
+            self.binary = Path(options["path"]) if "path" in options else None
+            super().__init__(**options)
 
         def compile(self, log_stream: Any = None) -> None:
             if self.binary is None or "with image" not in self.binary.read_text():
@@ -187,20 +183,18 @@ def test_cmake_names_binaries_as_the_loader_does(loader: Any, tmp_path: Path) ->
         capture_output=True,
     )
     rules = (build / "CMakeFiles" / "fatbin.dir" / "build.make").read_text()
-    wanted = {
+    expected = {
         loader.instance_name(source.stem, tuple(variant.items()))
         for source in (ROOT / "kernels").glob("*.cu")
         for variant in cubins.variants_of(source)
     }
-    assert set(re.findall(r"^fatbin/(\S+)\.fatbin:", rules, re.M)) == wanted
+    assert set(re.findall(r"^fatbin/(\S+)\.fatbin:", rules, re.M)) == expected
 
 
 # ---- launches ----
 
 
-def test_more_than_48_kb_is_asked_for(loader: Any, emulated: Any) -> None:
-    import cupy
-
+def test_more_than_48_kb_is_asked_for(cupy: Any, loader: Any, emulated: Any) -> None:
     kernel = loader.load("scale", "fill_f64")
     for n in (7000, 5, 29056):  # 232448 bytes: all there is
         x = cupy.empty(1)
@@ -211,18 +205,14 @@ def test_more_than_48_kb_is_asked_for(loader: Any, emulated: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [5, 5.0, None, np.ones(5)])
-def test_numbers_need_a_type(loader: Any, number: Any) -> None:
-    import cupy
-
+def test_numbers_need_a_type(cupy: Any, loader: Any, number: Any) -> None:
     with pytest.raises(TypeError, match=r"argument 1 of scale_f64: \w+, expected a CuPy array or a NumPy scalar"):
         loader.load("scale", "scale_f64")((1,), (32,), (cupy.ones(5), number))
 
 
 def test_the_debug_switch_waits_and_names_the_kernel(
-    loader: Any, emulated: Any, monkeypatch: pytest.MonkeyPatch
+    cupy: Any, loader: Any, emulated: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import cupy
-
     kernel = loader.load("scale", "scale_f64")
     scaled(kernel)
     waited = emulated.state.synchronised
@@ -241,9 +231,7 @@ def test_the_debug_switch_waits_and_names_the_kernel(
         kernel((1,), (32,), (x, np.int64(5)))
 
 
-def test_the_device_of_arrays(loader: Any, emulated: Any) -> None:
-    import cupy
-
+def test_the_device_of_arrays(cupy: Any, loader: Any, emulated: Any) -> None:
     emulated.state.devices.append(emulated.FakeDevice())
     here = cupy.ones(3)
     with cupy.cuda.Device(1):

@@ -1,4 +1,4 @@
-"""The predictive mixture of the GPU backend, on the emulator: the oracle, the CPU doors, chunks, orders of threads."""
+"""The predictive mixture of the GPU backend, on the emulator: the oracle, the CPU's, chunks, orders of threads."""
 
 from __future__ import annotations
 
@@ -9,113 +9,85 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
-from conftest import ORDERS
+from gpu_calls import EVERY_ORDER, assert_all_equal, assert_close, call, covariances, pair_problem
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import ndtr
 
 from maskerade_fast.backends import cpu
 
-EVERY_ORDER = pytest.mark.parametrize("emulated", ORDERS, indirect=True)
+OPERATIONS = "prediction"
 
 
-@pytest.fixture
-def gpu(emulated: Any) -> ModuleType:
-    """The module of doors, on the emulator."""
-    import maskerade_fast.backends.gpu.prediction as module
-
-    return module
+def assert_pairs_close(computed: Any, expected: Any) -> None:
+    """Every array of a result."""
+    for one, other in zip(computed, expected, strict=True):
+        assert_close(one, other)
 
 
-def on_card(door: Any, *arrays: Any) -> Any:
-    """A door's results on the host, from NumPy arrays."""
-    import cupy
-
-    results = door(*(cupy.asarray(a) for a in arrays))
-    return tuple(map(home, results)) if isinstance(results, tuple) else home(results)
-
-
-def home(value: Any) -> Any:
-    return value.get() if hasattr(value, "get") else value
-
-
-def problem(rng: np.random.Generator, h: int, n_points: int, spread: float = 1.0) -> tuple[Any, Any, Any]:
-    """Pair weights of trace 1 with entries of both signs, means and variances."""
-    factor = rng.normal(size=(h, h)) + 0.5
-    weights = factor @ factor.T
-    means = spread * rng.normal(size=(h, n_points))
-    return weights / np.trace(weights), means, np.exp(rng.normal(size=(h, n_points)))
-
-
-def covariances(rng: np.random.Generator, h: int, n: int) -> Any:
-    roots = rng.normal(size=(h, n, n))
-    return roots @ roots.transpose(0, 2, 1) + 0.5 * np.eye(n)
-
-
-def assert_meets(computed: Any, expected: Any, tolerance: float = 1e-12) -> None:
-    """Within `tolerance` of the largest entry."""
-    assert_allclose(computed, expected, rtol=0.0, atol=tolerance * np.max(np.abs(expected), initial=0.0))
+@pytest.fixture(params=[True, False])
+def in_shared(request: pytest.FixtureRequest, emulated: Any, gpu: ModuleType) -> bool:
+    """Whether the matrices of joint densities fit into shared memory; nothing fits on the card without."""
+    if not request.param:
+        emulated.state.devices[0].shared_bytes = gpu._STATIC_SHARED
+    return bool(request.param)
 
 
 @EVERY_ORDER
 @pytest.mark.parametrize(("h", "n_points"), [(1, 3), (7, 5), (33, 2), (130, 1)])  # 130: more than one slice of pairs
 def test_sums_over_pairs_are_the_oracle(gpu: ModuleType, rng: np.random.Generator, h: int, n_points: int) -> None:
-    W, means, variances = problem(rng, h, n_points, spread=3.0)
+    W, means, variances = pair_problem(rng, h, n_points, spread=3.0)
     y = rng.normal(size=(5, n_points))
     expected = oracle.combine_gaussians(W, means, variances)
-    total, mean, variance = on_card(gpu.pair_moments, W, means, variances)
-    assert_meets(total, cpu.pair_moments(W, means, variances)[0])
-    assert_meets(mean, expected.mean)
-    assert_meets(variance, expected.variance)
-    cdf = on_card(gpu.pair_cdf, W, means, variances, y)
-    assert_meets(cdf, [expected.cdf(row) * total for row in y])
+    total, mean, variance = call(gpu.pair_moments, W, means, variances)
+    assert_close(total, cpu.pair_moments(W, means, variances)[0])
+    assert_close(mean, expected.mean)
+    assert_close(variance, expected.variance)
+    cdf = call(gpu.pair_cdf, W, means, variances, y)
+    assert_close(cdf, [expected.cdf(row) * total for row in y])
     factor = np.linalg.cholesky(W)
-    log_density = on_card(gpu.pair_log_density, factor, means, variances, y[0])
+    log_density = call(gpu.pair_log_density, factor, means, variances, y[0])
     assert_allclose(log_density - np.log(total), expected.log_density(y[0]), rtol=0.0, atol=1e-11)
 
 
 @pytest.mark.parametrize("n_points", [*range(1, 19), 31, 32, 33, 63, 65])
 def test_any_number_of_points(gpu: ModuleType, rng: np.random.Generator, n_points: int) -> None:
     """Both sides of every number of points that a block has: 4 or 8, a warp each, and of its multiples."""
-    W, means, variances = problem(rng, 3, n_points)
+    W, means, variances = pair_problem(rng, 3, n_points)
     factor, y = np.linalg.cholesky(W), rng.normal(size=(5, n_points))
-    for computed, expected in zip(
-        on_card(gpu.pair_moments, W, means, variances), cpu.pair_moments(W, means, variances), strict=True
-    ):
-        assert_meets(computed, expected)
-    assert_meets(on_card(gpu.pair_cdf, W, means, variances, y), cpu.pair_cdf(W, means, variances, y))
+    assert_pairs_close(call(gpu.pair_moments, W, means, variances), cpu.pair_moments(W, means, variances))
+    assert_close(call(gpu.pair_cdf, W, means, variances, y), cpu.pair_cdf(W, means, variances, y))
     assert_allclose(
-        on_card(gpu.pair_log_density, factor, means, variances, y[0]),
+        call(gpu.pair_log_density, factor, means, variances, y[0]),
         cpu.pair_log_density(factor, means, variances, y[0]),
         rtol=0.0,
         atol=1e-12,
     )
     levels = np.full((2, n_points), 0.3)
     quantiles = cpu.pair_quantiles(W, means, variances, levels)
-    assert_allclose(on_card(gpu.pair_quantiles, W, means, variances, levels), quantiles, rtol=0.0, atol=1e-8)
+    assert_allclose(call(gpu.pair_quantiles, W, means, variances, levels), quantiles, rtol=0.0, atol=1e-8)
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 50.0])
 def test_three_hundred_observations(gpu: ModuleType, rng: np.random.Generator, spread: float) -> None:
-    W, means, variances = problem(rng, 300, 2, spread)
+    W, means, variances = pair_problem(rng, 300, 2, spread)
     moments = cpu.pair_moments(W, means, variances)
-    for computed, expected in zip(on_card(gpu.pair_moments, W, means, variances), moments, strict=True):
-        assert_meets(computed, expected)
+    assert_pairs_close(call(gpu.pair_moments, W, means, variances), moments)
     levels = np.array([[0.3, 0.5], [0.999, 1e-6]])
-    quantiles = on_card(gpu.pair_quantiles, W, means, variances, levels)
+    quantiles = call(gpu.pair_quantiles, W, means, variances, levels)
     expected = cpu.pair_quantiles(W, means, variances, levels)
     assert (np.abs(quantiles - expected) <= 1e-9 * np.sqrt(moments[2])).all()
     factor, y = rng.normal(size=(300, 70)), means[0]
-    assert_meets(
-        on_card(gpu.pair_log_density, factor, means, variances, y), cpu.pair_log_density(factor, means, variances, y)
+    assert_close(
+        call(gpu.pair_log_density, factor, means, variances, y), cpu.pair_log_density(factor, means, variances, y)
     )
 
 
 @EVERY_ORDER
 @pytest.mark.parametrize("spread", [0.0, 1.0, 50.0])  # one mode to many far apart
-def test_quantiles_are_the_cpu_doors(gpu: ModuleType, rng: np.random.Generator, spread: float) -> None:
-    W, means, variances = problem(rng, 6, 4, spread)
+def test_quantiles_are_the_cpus(gpu: ModuleType, rng: np.random.Generator, spread: float) -> None:
+    W, means, variances = pair_problem(rng, 6, 4, spread)
     levels = np.repeat([[0.0], [1e-300], [1e-9], [0.25], [0.5], [0.75], [1.0 - 1e-9], [1.0]], 4, axis=1)
-    quantiles = on_card(gpu.pair_quantiles, W, means, variances, levels)
+    quantiles = call(gpu.pair_quantiles, W, means, variances, levels)
     expected = cpu.pair_quantiles(W, means, variances, levels)
     assert_array_equal(quantiles[[0, -1]], [[-np.inf] * 4, [np.inf] * 4])
     sd = np.sqrt(cpu.pair_moments(W, means, variances)[2])
@@ -126,13 +98,13 @@ def test_quantiles_are_the_cpu_doors(gpu: ModuleType, rng: np.random.Generator, 
 @pytest.mark.parametrize("spread", [0.0, 3.0, 1e4])
 def test_draws_are_quantiles(gpu: ModuleType, rng: np.random.Generator, spread: float) -> None:
     """Modes much narrower than their distance, one of them in the very middle, are not stepped over."""
-    W, means, variances = problem(rng, 5, 2, spread)
+    W, means, variances = pair_problem(rng, 5, 2, spread)
     means[:, 0], variances[:, 0] = spread * np.array([-1.0, -1.0, 0.0, 1.0, 1.0]), 1e-4
     levels = 1.0 - rng.random((100, 2))
-    draws = on_card(gpu.pair_draws, W, means, variances, levels)
+    draws = call(gpu.pair_draws, W, means, variances, levels)
     total = cpu.pair_moments(W, means, variances)[0]
     assert (np.abs(cpu.pair_cdf(W, means, variances, draws) / total - levels) <= 1e-7).all()
-    same = on_card(gpu.pair_draws, W, means, variances, np.full((70, 2), 0.25))  # all draws of a point in one place
+    same = call(gpu.pair_draws, W, means, variances, np.full((70, 2), 0.25))  # all draws of a point in one place
     expected = cpu.pair_quantiles(W, means, variances, np.full((1, 2), 0.25))
     assert (np.abs(same - expected) <= 1e-9 * np.sqrt(cpu.pair_moments(W, means, variances)[2])).all()
 
@@ -140,33 +112,33 @@ def test_draws_are_quantiles(gpu: ModuleType, rng: np.random.Generator, spread: 
 def test_tails_of_the_normal_distribution(gpu: ModuleType) -> None:
     z = np.linspace(-37.0, 8.0, 91)
     one = np.ones((1, 91))
-    cdf = on_card(gpu.pair_cdf, np.eye(1), np.zeros_like(one), one, z[None])[0]
+    cdf = call(gpu.pair_cdf, np.eye(1), np.zeros_like(one), one, z[None])[0]
     assert_allclose(cdf, ndtr(z), rtol=4e-13)
 
 
 def test_one_observation_is_its_gaussian(gpu: ModuleType) -> None:
     means, variances = np.array([[3.0, -1e9]]), np.array([[0.25, 4.0]])
-    total, mean, variance = on_card(gpu.pair_moments, np.full((1, 1), 0.7), means, variances)
+    total, mean, variance = call(gpu.pair_moments, np.full((1, 1), 0.7), means, variances)
     assert_allclose(total, 0.7, rtol=1e-15)
     assert_array_equal(mean, means[0])
     assert_allclose(variance, variances[0], rtol=1e-15)
     y = np.array([1e3, 5.0])
     expected = math.log(0.7) - 0.5 * (y - means[0]) ** 2 / variances[0] - 0.5 * np.log(2.0 * np.pi * variances[0])
-    log_density = on_card(gpu.pair_log_density, np.full((1, 1), math.sqrt(0.7)), means, variances, y)
+    log_density = call(gpu.pair_log_density, np.full((1, 1), math.sqrt(0.7)), means, variances, y)
     assert_allclose(log_density, expected, rtol=1e-15)
 
 
 def test_equal_means_come_back_exactly(gpu: ModuleType, rng: np.random.Generator) -> None:
-    W, means, variances = problem(rng, 5, 3)
+    W, means, variances = pair_problem(rng, 5, 3)
     means[:] = 0.1
-    assert_array_equal(on_card(gpu.pair_moments, W, means, variances)[1], means[0])
+    assert_array_equal(call(gpu.pair_moments, W, means, variances)[1], means[0])
 
 
 def test_a_large_offset_costs_no_variance(gpu: ModuleType, rng: np.random.Generator) -> None:
-    W, means, variances = problem(rng, 5, 4)
+    W, means, variances = pair_problem(rng, 5, 4)
     means = np.round(means * 2.0**20) / 2.0**20  # exact after the shift
-    variance = on_card(gpu.pair_moments, W, means, variances)[2]
-    assert_allclose(on_card(gpu.pair_moments, W, means + 2.0**26, variances)[2], variance, rtol=1e-12)
+    variance = call(gpu.pair_moments, W, means, variances)[2]
+    assert_allclose(call(gpu.pair_moments, W, means + 2.0**26, variances)[2], variance, rtol=1e-12)
 
 
 def test_variance_stays_positive_where_terms_cancel(gpu: ModuleType, rng: np.random.Generator) -> None:
@@ -174,7 +146,7 @@ def test_variance_stays_positive_where_terms_cancel(gpu: ModuleType, rng: np.ran
     factor = np.array([[1.0], [-1.0 + 2e-8]])
     means, variances = np.zeros((2, 200)), np.ones((2, 200))
     means[1], variances[1] = 1e-9 * rng.normal(size=200), 1.0 + 1e-9 * rng.normal(size=200)
-    total, _, variance = on_card(gpu.pair_moments, factor @ factor.T, means, variances)
+    total, _, variance = call(gpu.pair_moments, factor @ factor.T, means, variances)
     assert (total > 0.0).sum() > 20
     bound = np.finfo(float).eps * np.abs(factor @ factor.T).sum()
     assert (variance * total >= 0.999 * bound)[total > 0.0].all()
@@ -183,12 +155,12 @@ def test_variance_stays_positive_where_terms_cancel(gpu: ModuleType, rng: np.ran
 
 def test_a_mixture_without_weight_is_nan(gpu: ModuleType) -> None:
     W = np.array([[1.0, -1.0], [-1.0, 1.0]])
-    total, mean, variance = on_card(gpu.pair_moments, W, np.zeros((2, 2)), np.ones((2, 2)))
+    total, mean, variance = call(gpu.pair_moments, W, np.zeros((2, 2)), np.ones((2, 2)))
     assert (np.abs(total) <= 1e-15).all()
     vanishing = ~(total > 0.0)
     assert np.isnan(mean[vanishing]).all()
     assert np.isnan(variance[vanishing]).all()
-    zero = on_card(gpu.pair_moments, np.zeros((2, 2)), np.zeros((2, 2)), np.ones((2, 2)))
+    zero = call(gpu.pair_moments, np.zeros((2, 2)), np.zeros((2, 2)), np.ones((2, 2)))
     assert_array_equal(zero[0], [0.0, 0.0])
     assert np.isnan(zero[1:]).all()
 
@@ -198,11 +170,11 @@ def test_extreme_ranges_stay_finite(gpu: ModuleType) -> None:
     variances = np.array([[1e-100], [1.0], [1e100]])
     y = np.array([[5.0]])
     for computed, expected in (
-        (on_card(gpu.pair_moments, W, means, variances), cpu.pair_moments(W, means, variances)),
-        (on_card(gpu.pair_cdf, W, means, variances, y), cpu.pair_cdf(W, means, variances, y)),
+        (call(gpu.pair_moments, W, means, variances), cpu.pair_moments(W, means, variances)),
+        (call(gpu.pair_cdf, W, means, variances, y), cpu.pair_cdf(W, means, variances, y)),
     ):
         assert_allclose(computed, expected, rtol=1e-9, atol=1e-15)
-    assert np.isfinite(on_card(gpu.pair_quantiles, W, means, variances, y / 20.0)).all()
+    assert np.isfinite(call(gpu.pair_quantiles, W, means, variances, y / 20.0)).all()
 
 
 def test_log_density_far_out_and_without_weight(gpu: ModuleType, rng: np.random.Generator) -> None:
@@ -211,18 +183,18 @@ def test_log_density_far_out_and_without_weight(gpu: ModuleType, rng: np.random.
     more = [np.insert(a, 2, 0.0, axis=0) for a in (factor, means, variances)]
     more[1][2], more[2][2] = 1e6, 1e12
     y = np.full(3, 1e4)
-    log_density = on_card(gpu.pair_log_density, factor, means, variances, y)
+    log_density = call(gpu.pair_log_density, factor, means, variances, y)
     assert np.isfinite(log_density).all()
     assert_allclose(log_density, cpu.pair_log_density(factor, means, variances, y), rtol=1e-13)
-    assert_array_equal(on_card(gpu.pair_log_density, *more, y), log_density)
-    assert_array_equal(on_card(gpu.pair_log_density, np.zeros((4, 3)), means, variances, y), [-np.inf] * 3)
+    assert_array_equal(call(gpu.pair_log_density, *more, y), log_density)
+    assert_array_equal(call(gpu.pair_log_density, np.zeros((4, 3)), means, variances, y), [-np.inf] * 3)
 
 
 def test_bits_do_not_depend_on_company_or_chunks(
     gpu: ModuleType, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     h, n_points = 20, 7
-    W, means, variances = problem(rng, h, n_points, spread=3.0)
+    W, means, variances = pair_problem(rng, h, n_points, spread=3.0)
     factor, y = rng.normal(size=(h, 40)), rng.normal(size=n_points)
     levels = 1.0 - rng.random((9, n_points))
     C, joint_means = covariances(rng, 6, 10), rng.normal(size=(6, 10))
@@ -230,20 +202,19 @@ def test_bits_do_not_depend_on_company_or_chunks(
     def everything(columns: Any, rows: Any) -> list[Any]:
         gaussians = means[:, columns], variances[:, columns]
         return [
-            *on_card(gpu.pair_moments, W, *gaussians),
-            on_card(gpu.pair_log_density, factor, *gaussians, y[columns]),
-            *on_card(gpu.pair_cdf, W, *gaussians, levels[rows][:, columns]),
-            *on_card(gpu.pair_quantiles, W, *gaussians, levels[rows][:, columns]),
+            *call(gpu.pair_moments, W, *gaussians),
+            call(gpu.pair_log_density, factor, *gaussians, y[columns]),
+            *call(gpu.pair_cdf, W, *gaussians, levels[rows][:, columns]),
+            *call(gpu.pair_quantiles, W, *gaussians, levels[rows][:, columns]),
         ]
 
     def rest() -> list[Any]:
-        joint = on_card(gpu.joint_pair_moments, W[:6, :6], joint_means, C, joint_means[1])
-        return [on_card(gpu.pair_draws, W, means, variances, levels), *joint]
+        joint = call(gpu.joint_pair_moments, W[:6, :6], joint_means, C, joint_means[1])
+        return [call(gpu.pair_draws, W, means, variances, levels), *joint]
 
     together, more = everything(slice(None), slice(None)), rest()
     monkeypatch.setattr(gpu, "_CHUNK_BYTES", 3000)
-    for a, b in zip([*together, *more], [*everything(slice(None), slice(None)), *rest()], strict=True):
-        assert_array_equal(a, b)
+    assert_all_equal([*together, *more], [*everything(slice(None), slice(None)), *rest()])
     alone = everything([5], slice(None))
     for a, b in zip(together, alone, strict=True):
         assert a[5] == b[0]
@@ -254,19 +225,16 @@ def test_bits_do_not_depend_on_company_or_chunks(
 
 @EVERY_ORDER
 @pytest.mark.parametrize(("h", "n"), [(1, 3), (4, 1), (5, 4), (3, 8), (3, 9), (3, 40)])  # 8: a panel of the factor
-@pytest.mark.parametrize("in_shared", [True, False])
-def test_joint_is_the_cpu_door(
+def test_joint_is_the_cpus(
     emulated: Any, gpu: ModuleType, rng: np.random.Generator, h: int, n: int, in_shared: bool
 ) -> None:
-    if not in_shared:
-        emulated.state.devices[0].shared_bytes = gpu._STATIC_SHARED  # nothing fits beside
-    W, means, _ = problem(rng, h, n)
+    W, means, _ = pair_problem(rng, h, n)
     C, y = covariances(rng, h, n), rng.normal(size=n)
-    computed = on_card(gpu.joint_pair_moments, W, means, C, y)
+    computed = call(gpu.joint_pair_moments, W, means, C, y)
     total, mean_sum, log_densities, info = cpu.joint_pair_moments(W, means, C, y)
     assert ("joint_singles_f64" in emulated.state.launches) == in_shared
     assert_allclose(computed[0], total, rtol=1e-12)
-    assert_meets(computed[1], mean_sum)
+    assert_close(computed[1], mean_sum)
     assert_allclose(computed[2], log_densities, rtol=1e-12)
     assert (computed[3], info) == (0, 0)
     if h > 1:
@@ -274,7 +242,7 @@ def test_joint_is_the_cpu_door(
         log_density = computed[2].max() + math.log(np.exp(logs) @ W @ np.exp(logs)) - math.log(computed[0])
         expected = oracle.combine_gaussians_joint(W, means, C, y)
         assert log_density == pytest.approx(expected[0], abs=1e-10)
-        assert_meets(computed[1] / computed[0], expected[1], 1e-11)
+        assert_close(computed[1] / computed[0], expected[1], 1e-11)
 
 
 @pytest.mark.parametrize("n_matrices", [1, 2, 3])
@@ -283,26 +251,21 @@ def test_joint_in_chunks(
 ) -> None:
     """So many matrices at a time leave the bits of all at once."""
     emulated.state.devices[0].shared_bytes = gpu._STATIC_SHARED
-    W, means, _ = problem(rng, 5, 9)
+    W, means, _ = pair_problem(rng, 5, 9)
     C, y = covariances(rng, 5, 9), rng.normal(size=9)
-    whole = on_card(gpu.joint_pair_moments, W, means, C, y)
+    whole = call(gpu.joint_pair_moments, W, means, C, y)
     monkeypatch.setattr(gpu, "_CHUNK_BYTES", n_matrices * 24 * 10**2)
-    for part, all_at_once in zip(on_card(gpu.joint_pair_moments, W, means, C, y), whole, strict=True):
-        assert_array_equal(part, all_at_once)
+    assert_all_equal(call(gpu.joint_pair_moments, W, means, C, y), whole)
 
 
-@pytest.mark.parametrize("in_shared", [True, False])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_joint_names_the_bad_covariance(
-    emulated: Any, gpu: ModuleType, rng: np.random.Generator, place: int, in_shared: bool
-) -> None:
-    if not in_shared:
-        emulated.state.devices[0].shared_bytes = gpu._STATIC_SHARED
-    W, means, _ = problem(rng, 3, 12)
+@pytest.mark.usefixtures("in_shared")
+def test_joint_names_the_bad_covariance(gpu: ModuleType, rng: np.random.Generator, place: int) -> None:
+    W, means, _ = pair_problem(rng, 3, 12)
     for bad in (-np.eye(12), np.diag([1.0] * 11 + [0.0]), np.diag([1.0, -1.0] + [1.0] * 10)):
         C = covariances(rng, 3, 12)
         C[place] = bad
-        total, mean_sum, log_densities, info = on_card(gpu.joint_pair_moments, W, means, C, np.zeros(12))
+        total, mean_sum, log_densities, info = call(gpu.joint_pair_moments, W, means, C, np.zeros(12))
         assert info == place + 1
         assert math.isnan(total)
         assert np.isnan(mean_sum).all()
@@ -311,12 +274,12 @@ def test_joint_names_the_bad_covariance(
 
 def test_both_sides_of_the_shared_memory_limit(emulated: Any, gpu: ModuleType, rng: np.random.Generator) -> None:
     """The largest n that a card's shared memory takes, and the next."""
-    W, means, _ = problem(rng, 2, 21)
+    W, means, _ = pair_problem(rng, 2, 21)
     C = covariances(rng, 2, 21)
     emulated.state.devices[0].shared_bytes = gpu._joint_bytes(20) + gpu._STATIC_SHARED
     for n, kernel in ((20, "joint_pairs_f64"), (21, "joint_finish_pairs_f64")):
         emulated.state.launches.clear()
-        computed = on_card(gpu.joint_pair_moments, W, means[:, :n], C[:, :n, :n], means[0, :n])
+        computed = call(gpu.joint_pair_moments, W, means[:, :n], C[:, :n, :n], means[0, :n])
         expected = cpu.joint_pair_moments(W, means[:, :n].copy(), C[:, :n, :n].copy(), means[0, :n].copy())
         assert kernel in emulated.state.launches
         for a, b in zip(computed, map(np.asarray, expected), strict=True):
@@ -331,18 +294,18 @@ def test_pairs_are_counted_by_rows(gpu: ModuleType) -> None:
 
 def test_no_points_and_no_values(gpu: ModuleType) -> None:
     W, none, y = np.eye(2), np.empty((2, 0)), np.empty((3, 0))
-    assert [a.shape for a in on_card(gpu.pair_moments, W, none, none)] == [(0,)] * 3
-    for door in (gpu.pair_cdf, gpu.pair_quantiles, gpu.pair_draws):
-        assert on_card(door, W, none, none, y).shape == (3, 0)
-        assert on_card(door, W, np.zeros((2, 4)), np.ones((2, 4)), np.empty((0, 4))).shape == (0, 4)
-    assert on_card(gpu.pair_log_density, W, none, none, np.empty(0)).shape == (0,)
+    assert [a.shape for a in call(gpu.pair_moments, W, none, none)] == [(0,)] * 3
+    for function in (gpu.pair_cdf, gpu.pair_quantiles, gpu.pair_draws):
+        assert call(function, W, none, none, y).shape == (3, 0)
+        assert call(function, W, np.zeros((2, 4)), np.ones((2, 4)), np.empty((0, 4))).shape == (0, 4)
+    assert call(gpu.pair_log_density, W, none, none, np.empty(0)).shape == (0,)
 
 
 @pytest.mark.parametrize("change", [np.asfortranarray, lambda a: a.astype(np.float32)], ids=["fortran", "float32"])
 def test_layouts_and_types(gpu: ModuleType, rng: np.random.Generator, change: Any) -> None:
-    W, means, variances = (np.round(a * 2.0**10) / 2.0**10 for a in problem(rng, 5, 4))
+    W, means, variances = (np.round(a * 2.0**10) / 2.0**10 for a in pair_problem(rng, 5, 4))
     variances += 0.25  # the round numbers are exact in float32
     levels = np.full((2, 4), 0.25)
-    for door, arguments in ((gpu.pair_moments, ()), (gpu.pair_quantiles, (levels,)), (gpu.pair_draws, (levels,))):
-        given = (W, means, variances, *arguments)
-        assert_array_equal(on_card(door, *map(change, given)), on_card(door, *given))
+    for function, arguments in ((gpu.pair_moments, ()), (gpu.pair_quantiles, (levels,)), (gpu.pair_draws, (levels,))):
+        inputs = (W, means, variances, *arguments)
+        assert_array_equal(call(function, *map(change, inputs)), call(function, *inputs))

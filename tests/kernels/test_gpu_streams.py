@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import drivers
 import numpy as np
 import pytest
+import sources
 from drivers import recorded
-from test_barriers import KERNELS
 
 import maskerade_fast as mf
 
 X, Y = np.linspace(0.0, 1.0, 12), np.sin(np.arange(12.0))
-ENTRY = re.compile(r'extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)')
 
 
 @pytest.fixture
@@ -49,9 +47,7 @@ def test_operations_launch_on_the_callers_stream(name: str, emulated: Any, recor
     assert recording.busy == {recording.stream}
 
 
-def test_distances_in_another_precision(stream: Any, emulated: Any, rng: np.random.Generator) -> None:
-    import cupy
-
+def test_distances_in_another_precision(cupy: Any, stream: Any, emulated: Any, rng: np.random.Generator) -> None:
     from maskerade_fast.backends.gpu import pairwise_distance, prepare_atoms
 
     with stream:
@@ -67,7 +63,7 @@ def test_drivers_call_every_operation_and_launch_every_kernel(emulated: Any, rec
 
     recorded_all = [recorded(driver, emulated, recordings) for driver in drivers.all_drivers().values()]
     launched = {name for recording in recorded_all for name, _ in recording.launches}
-    shipped = {name for path in KERNELS.glob("*.cu") for name in ENTRY.findall(path.read_text(encoding="utf-8"))}
+    shipped = {name for text in sources.texts().values() for name in sources.ENTRY.findall(text)}
     assert not shipped - launched
     assert not set(gpu.__all__) - {name for recording in recorded_all for name in recording.operations}
 
@@ -100,9 +96,7 @@ def within(cupy: Any, work: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("what", ELSEWHERE)
-def test_work_on_another_stream_is_seen(what: str, stream: Any, emulated: Any) -> None:
-    import cupy
-
+def test_work_on_another_stream_is_seen(cupy: Any, what: str, stream: Any, emulated: Any) -> None:
     code = 'extern "C" __global__ void f(double* x) { x[0] = 1.0; }'
     kernel = cupy.RawModule(code=code).get_function("f")
     with stream:
@@ -115,10 +109,8 @@ def test_work_on_another_stream_is_seen(what: str, stream: Any, emulated: Any) -
         assert_only(stream, emulated.state)
 
 
-def test_keywords_of_a_launch(emulated: Any) -> None:
+def test_keywords_of_a_launch(cupy: Any, emulated: Any) -> None:
     """As in CuPy: shared_mem and stream; whether groups of blocks cooperate is the kernel's own affair."""
-    import cupy
-
     code = 'extern "C" __global__ void f(double* x) { x[0] = 1.0; }'
     kernel = cupy.RawModule(code=code).get_function("f")
     x = cupy.zeros(1)

@@ -10,20 +10,22 @@ from typing import Any
 
 import drivers
 import pytest
-from test_barriers import KERNELS
+import sources
 
-ENTRY = re.compile(r'extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\((.*?)\n\}\n', re.S)
+ENTRY = re.compile(sources.ENTRY.pattern + r"\((.*?)\n\}\n", re.S)
 FUNCTION = re.compile(r"^__device__ __forceinline__ [\w:<>*& ]+?(\w+)\([^;{]*\{\n(.*?)\n\}\n", re.S | re.M)
 STRIDE = re.compile(r"\b(?:grid|tile)_stride\(\)")
 
 
 def looping() -> dict[str, set[str]]:
     """Source and the entries that loop over a grid, by themselves or by a function that they call."""
-    texts = {path.name: path.read_text(encoding="utf-8") for path in KERNELS.glob("*.cu*")}
+    texts = sources.texts()
     helpers = {name for text in texts.values() for name, body in FUNCTION.findall(text) if STRIDE.search(body)}
     calls = re.compile("|".join([STRIDE.pattern, *(rf"\b{name}(?:<[^>]*>)?\(" for name in sorted(helpers))]))
-    found = {name: {entry for entry, body in ENTRY.findall(text) if calls.search(body)} for name, text in texts.items()}
-    return {name: entries for name, entries in found.items() if entries}
+    entries = {
+        name: {entry for entry, body in ENTRY.findall(text) if calls.search(body)} for name, text in texts.items()
+    }
+    return {name: own for name, own in entries.items() if own}
 
 
 LOOPING = looping()
@@ -31,7 +33,7 @@ LOOPING = looping()
 
 def test_every_loop_over_a_grid_is_known() -> None:
     """The regular expressions above have missed none."""
-    lines = [line for path in KERNELS.glob("*.cu*") for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line for text in sources.texts().values() for line in text.splitlines()]
     loops = sum(bool(STRIDE.search(line)) and "for (" in line for line in lines)
     shared = 1  # add_partial_sums, which two entries call
     assert sum(map(len, LOOPING.values())) >= loops - shared >= 12

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import cubins
+import kernel_errors
 import kernel_report
 import pytest
-from test_barriers import BARRIERS
+import sources
 
 
 @pytest.mark.usefixtures("emulated")
-def test_every_barrier_belongs_to_a_kernel() -> None:
-    found = kernel_report.all_barriers()
-    assert set().union(*found.values()) == {f"{file}:{line}" for file, line in BARRIERS}
-    assert found["gram.cu", "phase_tables_f64"] == set()
-    assert len(found["likelihood.cu", "likelihood_shared_f64"]) > 5
+def test_every_barrier_belongs_to_a_kernel_and_the_page_has_them_all() -> None:
+    sites = kernel_report.all_barriers()
+    assert set().union(*sites.values()) == {f"{file}:{line}" for file, line in sources.barriers()}
+    assert sites["gram.cu", "phase_tables_f64"] == set()
+    assert len(sites["likelihood.cu", "likelihood_shared_f64"]) > 5
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|.*\| (none|\d+)[^|]*\|[^|]*\|$", kernel_report.PAGE.read_text(), re.M)
+    page = {(f"{source}.cu", entry): int(count.replace("none", "0")) for entry, source, count in rows}
+    assert page == {kernel: len(own) for kernel, own in sites.items()}, "run python tests/emulator/kernel_report.py"
 
 
 def test_barriers_of_what_is_called() -> None:
@@ -89,8 +94,6 @@ def test_old_figures_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.sweep
 @pytest.mark.usefixtures("emulated")
 def test_errors_are_small_and_of_every_kernel() -> None:
-    import kernel_errors
-
     worst = kernel_errors.errors()
     assert {entry for _, entry in kernel_report.all_barriers()} <= set(worst)
     interpolating = {"cubic_errors_f64", "pair_invert_f64", "pair_nodes_f64"}

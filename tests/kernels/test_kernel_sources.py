@@ -1,7 +1,7 @@
 """Every CUDA source compiles for every architecture: no warning, no spill, no stack frame, no more than 48 KB static.
 
-Exceptions are in kernel_exceptions.toml, and one that no longer occurs is a fault. What each kernel of all variants
-uses goes to ``build/kernels/<source>-sm_<arch>.tsv``.
+Exceptions are in kernel_exceptions.toml; one that no longer occurs is a fault. What each kernel of all variants uses
+goes to ``build/kernels/<source>-sm_<arch>.tsv``.
 """
 
 from __future__ import annotations
@@ -13,18 +13,23 @@ from pathlib import Path
 
 import cubins
 import pytest
-from conftest import lacking
+import sources
+from cubins import Usage
+from selection import lacking
+from sources import KERNELS, ROOT
 
-ROOT = Path(__file__).parents[2]
-KERNELS = ROOT / "kernels"
 LOG = ROOT / "build" / "kernels"
-SOURCES = sorted(path.name for path in KERNELS.glob("*.cu"))
-TEXTS = sorted(path.name for path in KERNELS.glob("*.cu*"))
+TEXTS = sources.texts()
 QUICK = (75, 90)  # without mma, and the card the design is for
-EXCEPTIONS = tomllib.loads((Path(__file__).parents[1] / "kernel_exceptions.toml").read_text()).get("exception", [])
+EXCEPTIONS = tomllib.loads((ROOT / "tests" / "kernel_exceptions.toml").read_text()).get("exception", [])
 STATIC_LIMIT = 48 * 1024
+every_source = pytest.mark.parametrize("source", sources.NAMES)
 
-pytestmark = pytest.mark.usefixtures("emulated")  # the loader, which expands sources, needs a cupy
+# the loader, which expands sources, needs a cupy; what compiles nothing is quick
+pytestmark = [pytest.mark.usefixtures("emulated"), pytest.mark.sample]
+
+
+Variant = dict[str, str]
 
 
 def code_of(source: str) -> str:
@@ -33,7 +38,7 @@ def code_of(source: str) -> str:
     return expand(KERNELS / source)
 
 
-def name_of(variant: dict[str, str]) -> str:
+def name_of(variant: Variant) -> str:
     return " ".join(f"{name}={value}" for name, value in sorted(variant.items()))
 
 
@@ -46,7 +51,7 @@ def allowed(source: str, entry: str, variant: str, arch: int) -> tuple[int, int]
     return 0, 0
 
 
-def faults_of(source: str, variant: str, arch: int, usage: cubins.Usage) -> list[str]:
+def faults_of(source: str, variant: str, arch: int, usage: Usage) -> list[str]:
     stack, spilled = allowed(source, usage.entry, variant, arch)
     limits = (
         ("stack", usage.stack, stack),
@@ -57,60 +62,36 @@ def faults_of(source: str, variant: str, arch: int, usage: cubins.Usage) -> list
     return [f"{where}: {what} of {used} bytes, at most {limit}" for what, used, limit in limits if used > limit]
 
 
-def stale(compiled: dict[tuple[str, int], list[cubins.Usage]], source: str) -> list[str]:
-    """Exceptions for kernels of `source` that need none, among those whose variants were all compiled.
-
-    `compiled` has what each variant and architecture uses. An exception must occur on each architecture it names.
-    """
-    found = []
-    for e in EXCEPTIONS:
-        if e["source"] != source:
-            continue
-        for arch in e.get("archs", cubins.ARCHITECTURES):
-            names = (
-                [name_of(v) for v in cubins.variants_of(KERNELS / source)] if e["variant"] == "*" else [e["variant"]]
-            )
-            if not all((name, arch) in compiled for name in names):
-                continue
-            uses = [usage for name in names for usage in compiled[name, arch] if usage.entry == e["entry"]]
-            if not any(usage.stack or usage.spilled for usage in uses):
-                found.append(f"{source} {e['entry']} [{e['variant']}] sm_{arch}: needs no exception any more")
-    return found
-
-
-def compiled_for(
-    request: pytest.FixtureRequest, source: str, arch: int, variants: list[dict[str, str]]
-) -> dict[tuple[str, int], list[cubins.Usage]]:
+def compiled_for(request: pytest.FixtureRequest, source: str, arch: int, variants: list[Variant]) -> list[list[Usage]]:
+    """What the kernels of each variant use."""
     if not cubins.supported(arch):
         lacking(request.config, f"{cubins.compiler()} of this machine does not know sm_{arch}")
     code = code_of(source)
     with ThreadPoolExecutor(2) as pool:
-        usages = list(pool.map(lambda variant: cubins.compile_kernels(code, variant, arch), variants))
-    return {(name_of(variant), arch): usage for variant, usage in zip(variants, usages, strict=True)}
+        return list(pool.map(lambda variant: cubins.compile_kernels(code, variant, arch), variants))
 
 
-def check(request: pytest.FixtureRequest, source: str, arch: int, variants: list[dict[str, str]], log: Path) -> None:
-    compiled = compiled_for(request, source, arch, variants)
-    rows, faults = [], stale(compiled, source)
-    for variant, usages in ((variant, usages) for (variant, _), usages in compiled.items()):
-        assert usages, f"{source} [{variant}] has no kernel"
-        rows += ["\t".join([variant, *map(str, usage)]) for usage in usages]
-        faults += [fault for usage in usages for fault in faults_of(source, variant, arch, usage)]
-    report = "\n".join(["\t".join(["variant", *cubins.Usage._fields]), *rows]) + "\n"
-    print(f"{source} sm_{arch} by {cubins.compiler()}\n{report}")
+def check(request: pytest.FixtureRequest, source: str, arch: int, variants: list[Variant], log: Path) -> None:
+    rows, faults = ["\t".join(["variant", *Usage._fields])], []
+    for variant, usages in zip(variants, compiled_for(request, source, arch, variants), strict=True):
+        assert usages, f"{source} [{name_of(variant)}] has no kernel"
+        rows += ["\t".join([name_of(variant), *map(str, usage)]) for usage in usages]
+        faults += [fault for usage in usages for fault in faults_of(source, name_of(variant), arch, usage)]
     log.mkdir(parents=True, exist_ok=True)
-    (log / f"{source}-sm_{arch}.tsv").write_text(report)
+    (log / f"{source}-sm_{arch}.tsv").write_text("\n".join(rows) + "\n")
     assert faults == []
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("cuda_compiler")
 @pytest.mark.parametrize("arch", QUICK)
-@pytest.mark.parametrize("source", SOURCES)
+@every_source
 def test_the_first_variant_compiles(request: pytest.FixtureRequest, source: str, arch: int) -> None:
     check(request, source, arch, cubins.variants_of(KERNELS / source)[:1], LOG / "first")
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.matrix
+@every_source
 def test_nvrtc_takes_the_first_variant(source: str) -> None:
     """NVRTC is what compiles on a card's machine, and refuses some of what nvcc takes."""
     if not cubins.has_nvrtc():
@@ -118,6 +99,7 @@ def test_nvrtc_takes_the_first_variant(source: str) -> None:
     assert cubins.compile_kernels(code_of(source), cubins.variants_of(KERNELS / source)[0], 90, by="nvrtc")
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("cuda_compiler")
 @pytest.mark.parametrize("k", range(len(EXCEPTIONS)))
 def test_exceptions_still_occur(request: pytest.FixtureRequest, k: int) -> None:
@@ -127,15 +109,15 @@ def test_exceptions_still_occur(request: pytest.FixtureRequest, k: int) -> None:
     assert variants, f"{e['source']} has no variant {e['variant']}"
     alone = {"MF_ONE_ENTRY": "1", f"MF_WITH_{e['entry']}": "1"}
     for arch in e.get("archs", cubins.ARCHITECTURES):
-        known = (compiled_for(request, e["source"], arch, [{**v, **alone}]) for v in variants)
-        uses = (usage for compiled in known for usages in compiled.values() for usage in usages)
+        each = (compiled_for(request, e["source"], arch, [{**v, **alone}]) for v in variants)
+        uses = (usage for (usages,) in each for usage in usages)
         assert any(usage.stack or usage.spilled for usage in uses), f"sm_{arch} needs no exception any more: {e}"
 
 
 @pytest.mark.usefixtures("cuda_compiler")
 @pytest.mark.sweep
 @pytest.mark.parametrize("arch", cubins.ARCHITECTURES)
-@pytest.mark.parametrize("source", SOURCES)
+@every_source
 def test_every_variant_compiles(request: pytest.FixtureRequest, source: str, arch: int) -> None:
     check(request, source, arch, cubins.variants_of(KERNELS / source), LOG)
 
@@ -148,12 +130,14 @@ def unplaced(code: str) -> list[str]:
 
     Without a place they are the host's: nvcc evaluates them in constants of the device all the same, NVRTC does not.
     """
-    bare = "\n".join(line.partition("//")[0] for line in code.splitlines())
-    heads = re.findall(r"(?:^|[;{}>])([^;{}<>=]*\bconstexpr\b[^;{}=()]*\b(\w+)\s*\([^;{}=]*\)[^;={}]*)\{", bare)
+    heads = re.findall(
+        r"(?:^|[;{}>])([^;{}<>=]*\bconstexpr\b[^;{}=()]*\b(\w+)\s*\([^;{}=]*\)[^;={}]*)\{",
+        sources.without_comments(code),
+    )
     return [name for head, name in heads if "__device__" not in head]
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@every_source
 def test_a_source_declares_the_macros_it_reads(source: str) -> None:
     """Every macro with a default in the source or its includes is among its ``// variants:``."""
     read = set(re.findall(r"^\s*#\s*ifndef (MF_\w+)\s*\n\s*#\s*define \1\b", code_of(source), re.M))
@@ -162,17 +146,16 @@ def test_a_source_declares_the_macros_it_reads(source: str) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_constexpr_functions_say_where_they_run(text: str) -> None:
-    assert unplaced((KERNELS / text).read_text(encoding="utf-8")) == []
+    assert unplaced(TEXTS[text]) == []
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_house_rules_of_sources(text: str) -> None:
-    lines = (KERNELS / text).read_text(encoding="utf-8").splitlines()
-    code = "\n".join(line.partition("//")[0] for line in lines)
+def test_rules_of_sources(text: str) -> None:
+    code = sources.without_comments(TEXTS[text])
     assert re.findall(r"#\s*include\s*<", code) == [], "NVRTC finds no headers"
     assert text == "common.cuh" or "__shared__" not in code, "shared memory goes through MF_SHARED and MF_DYN_SMEM"
     assert re.findall(r"\b(?:blockIdx|gridDim)\.[yz]\b", code) == [], "the batch is on x: y and z end at 65535"
-    entries = re.findall(r'extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)', code)
+    entries = sources.ENTRY.findall(code)
     assert [entry for entry in entries if not re.search(r"_f(?:64|32)$", entry)] == []
     assert code.count("__global__") == code.count("__launch_bounds__") == len(entries)
     assert text.endswith(".cu") or entries == []
@@ -234,7 +217,7 @@ def test_a_stack_frame_and_shared_memory_are_seen() -> None:
 
 
 def test_faults_and_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = cubins.Usage("f_f64", 255, STATIC_LIMIT + 8, 16, 40)
+    bad = Usage("f_f64", 255, STATIC_LIMIT + 8, 16, 40)
     assert len(faults_of("x.cu", "MF_D=2", 80, bad)) == 3
     granted = {"source": "x.cu", "entry": "f_f64", "variant": "MF_D=2", "archs": [80], "stack": 16, "spilled": 39}
     monkeypatch.setattr("test_kernel_sources.EXCEPTIONS", [granted])
@@ -243,27 +226,10 @@ def test_faults_and_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(faults_of("x.cu", "MF_D=5", 80, bad)) == 3
 
 
-def test_stale_exceptions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    clean, spills = cubins.Usage("f_f64", 255, 0, 0, 0), cubins.Usage("f_f64", 255, 0, 0, 8)
-    granted = {"source": "x.cu", "entry": "f_f64", "variant": "MF_D=2", "archs": [75, 80], "stack": 0, "spilled": 8}
-    monkeypatch.setattr("test_kernel_sources.EXCEPTIONS", [granted])
-    other = cubins.Usage("g_f64", 255, 0, 0, 8)
-    assert stale({("MF_D=2", 75): [spills], ("MF_D=2", 80): [clean, spills]}, "x.cu") == []
-    assert stale({("MF_D=2", 75): [spills], ("MF_D=2", 80): [clean, other]}, "x.cu") == [
-        "x.cu f_f64 [MF_D=2] sm_80: needs no exception any more"
-    ]
-    assert stale({("MF_D=5", 75): [clean], ("MF_D=2", 90): [clean]}, "x.cu") == []  # nothing was compiled that tells
-    monkeypatch.setattr(cubins, "variants_of", lambda path: [{"MF_D": "1"}, {"MF_D": "2"}])
-    monkeypatch.setitem(granted, "variant", "*")
-    assert stale({("MF_D=2", 75): [clean]}, "x.cu") == []
-    assert stale({("MF_D=1", 75): [clean], ("MF_D=2", 75): [spills]}, "x.cu") == []
-    assert len(stale({("MF_D=1", 75): [clean], ("MF_D=2", 75): [clean]}, "x.cu")) == 1
-
-
 def test_exceptions_name_kernels_that_exist() -> None:
     for e in EXCEPTIONS:
-        assert e["source"] in SOURCES
-        assert re.search(rf"\b{e['entry']}\(", (KERNELS / e["source"]).read_text()), e
+        assert e["source"] in sources.NAMES
+        assert re.search(rf"\b{e['entry']}\(", TEXTS[e["source"]]), e
         assert e["reason"].strip()
         assert e["variant"] in ("*", *map(name_of, cubins.variants_of(KERNELS / e["source"])))
 
@@ -286,6 +252,6 @@ def test_the_log_of_ptxas_is_read() -> None:
     ptxas info    : Compiling entry function 'b_f32' for 'sm_90'
         0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
     ptxas info    : Used 7 registers"""
-    assert cubins.usages(log) == [cubins.Usage("a_f64", 32, 40, 8, 36), cubins.Usage("b_f32", 7, 0, 0, 0)]
+    assert cubins.usages(log) == [Usage("a_f64", 32, 40, 8, 36), Usage("b_f32", 7, 0, 0, 0)]
     with pytest.raises(cubins.CompileError):
         cubins.usages("Compiling entry function 'a' in new words")

@@ -11,8 +11,8 @@ import oracle
 import pytest
 from batches import one, ragged
 from comparisons import gradients
+from gpu_calls import regimes
 from numpy.testing import assert_allclose, assert_array_equal
-from regimes import regimes
 
 import maskerade_fast as mf
 from maskerade_fast.model.data import RegressionData, Standardiser

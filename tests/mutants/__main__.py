@@ -18,8 +18,9 @@ import queue
 import signal
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     if options.quick or options.known:
-        return known(noticed_before(options.quick), options.jobs)
+        return try_again(noticed_before(options.quick), options.jobs)
     kept = record.read()
     if options.again:
         kept = {key: entry for key, entry in kept.items() if options.again not in json.dumps(entry)}
@@ -56,12 +57,14 @@ def main() -> int:
             return 0
         if not missing or time.monotonic() > end:
             break
-        work(missing, kept, options, end)
+        try_new(missing, kept, options, end)
         if not any(kept.get(drawing.key(place), {}).get("status") == "unfit" for place in missing):
             break
     record.keep_only({drawing.key(place) for place in drawn}, options.group, options.seed)
-    if not sound(record.read(), options.group):
-        return 1
+    killed = [e["test"] for e in record.read().values() if e["status"] == "killed" and e["group"] in options.group]
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        if not passes(trials.Workplace(Path(folder) / "tree"), killed):
+            return 1
     open_ones = [place for place in drawn if not record.settled(kept.get(drawing.key(place)))]
     for place in open_ones:
         print(record.described(place, kept.get(drawing.key(place))))
@@ -69,49 +72,51 @@ def main() -> int:
     return int(bool(open_ones))
 
 
-def sound(kept: dict[str, Any], groups: list[str]) -> bool:
-    """Whether the tests that noticed faults pass in a copy of the tree without any: else they have noticed nothing."""
-    tests = sorted({e["test"] for e in kept.values() if e["status"] == "killed" and e["group"] in groups})
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        return passes(trials.Workplace(Path(folder) / "tree"), tests)
-
-
 def passes(workplace: trials.Workplace, tests: list[str]) -> bool:
-    """Whether tests pass without a fault; says which does not."""
-    outcome = workplace.run(tests)
+    """Whether the tests that noticed faults pass without any: else they have noticed nothing. Says which does not."""
+    outcome = workplace.run(sorted(set(tests)))
     if outcome.status != "survived":
         print(f"without any fault: {outcome.test or 'a test that is there no more'}: {outcome.how}")
     return outcome.status == "survived"
 
 
 def stop(number: int, frame: Any) -> None:
-    """End the tests that run, which know nothing of a signal to this process; what is recorded stays."""
+    """End the tests that run, which a signal to this process does not reach; what is recorded stays."""
     for process in list(trials.RUNNING):
         trials.with_all_children(process)
     os._exit(128 + number)
 
 
-def work(places: list[Place], kept: dict[str, Any], options: argparse.Namespace, end: float) -> None:
-    """Try the places in so many copies of the tree at once."""
-    waiting: queue.SimpleQueue[Place] = queue.SimpleQueue()
-    for place in places:
-        waiting.put(place)
-    writing = threading.Lock()
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+def in_copies(
+    act: Callable[[trials.Workplace, Any], Any], items: Iterable[Any], jobs: int
+) -> Iterator[tuple[Any, Any]]:
+    """Each item and what `act` returns for it, in the order of their ends; in so many copies of the tree at once."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
+        free: queue.SimpleQueue[trials.Workplace] = queue.SimpleQueue()
+        for number in range(jobs):
+            free.put(trials.Workplace(Path(folder) / f"tree{number}"))
 
-        def worker(number: int) -> None:
-            workplace = trials.Workplace(Path(folder) / f"tree{number}")
-            while time.monotonic() < end:
-                try:
-                    place = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                outcome = workplace.trial(place, options.whole)
-                with writing:
-                    record.add(kept, place, outcome, options.seed)
-                    print(record.described(place, kept[drawing.key(place)]), flush=True)
+        def one(item: Any) -> tuple[Any, Any]:
+            workplace = free.get()
+            try:
+                return item, act(workplace, item)
+            finally:
+                free.put(workplace)
 
-        run_all(worker, options.jobs)
+        for future in as_completed([pool.submit(one, item) for item in items]):
+            yield future.result()
+
+
+def try_new(places: list[Place], kept: dict[str, Any], options: argparse.Namespace, end: float) -> None:
+    """Run tests on each fault, and record the outcome; none begins after `end`."""
+
+    def act(workplace: trials.Workplace, place: Place) -> trials.Outcome | None:
+        return workplace.trial(place, options.whole) if time.monotonic() < end else None
+
+    for place, outcome in in_copies(act, places, options.jobs):
+        if outcome is not None:
+            record.add(kept, place, outcome, options.seed)
+            print(record.described(place, kept[drawing.key(place)]), flush=True)
 
 
 def noticed_before(quick: bool) -> list[tuple[Place, str]]:
@@ -133,56 +138,25 @@ def noticed_before(quick: bool) -> list[tuple[Place, str]]:
     return chosen
 
 
-def known(places: list[tuple[Place, str]], jobs: int) -> int:
-    """Try faults by the tests that noticed them before."""
+def try_again(places: list[tuple[Place, str]], jobs: int) -> int:
+    """Try faults by the tests that noticed them before; exit status 1 if one does not, or too few are left."""
     start = time.monotonic()
-    waiting: queue.SimpleQueue[tuple[Place, str]] = queue.SimpleQueue()
-    for pair in places:
-        waiting.put(pair)
-    unnoticed: list[str] = []
-    done: list[Place] = []
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+    everything: list[tuple[Place, str] | None] = [None, *places]  # None: all the tests, without a fault
 
-        def worker(number: int) -> None:
-            workplace = trials.Workplace(Path(folder) / f"tree{number}")
-            if number == 0 and not passes(workplace, [test for _, test in places]):
-                unnoticed.append("the tests fail without a fault")
-            while not waiting.empty():
-                try:
-                    place, test = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                found = workplace.noticed(place, test)
-                if found is not None:
-                    done.append(place)
-                if found is False:
-                    unnoticed.append(f"{place.file}: {place.old.strip()} -> {place.new.strip()}: not noticed by {test}")
+    def act(workplace: trials.Workplace, pair: tuple[Place, str] | None) -> bool | None:
+        return passes(workplace, [test for _, test in places]) if pair is None else workplace.noticed(*pair)
 
-        run_all(worker, jobs)
-    print(*unnoticed, sep="\n" if unnoticed else "")
-    print(f"{len(done)} faults, {len(unnoticed)} not noticed, {time.monotonic() - start:.0f} s")
-    if len(done) < QUICK_LEAST:
+    outcomes = list(in_copies(act, everything, jobs))
+    for pair, noticed in outcomes:
+        if pair is not None and noticed is False:
+            place, test = pair
+            print(f"{place.file}: {place.old.strip()} -> {place.new.strip()}: not noticed by {test}")
+    tried = [noticed for pair, noticed in outcomes if pair is not None and noticed is not None]
+    bad = sum(noticed is False for _, noticed in outcomes)
+    print(f"{len(tried)} faults, {tried.count(False)} not noticed, {time.monotonic() - start:.0f} s")
+    if len(tried) < QUICK_LEAST:
         print(f"expected {QUICK_LEAST} faults or more: run python tests/mutants, whose results are out of date")
-    return int(bool(unnoticed) or len(done) < QUICK_LEAST)
-
-
-def run_all(worker: Any, jobs: int) -> None:
-    """Run the worker in so many threads; what one raises is raised here."""
-    problems: list[BaseException] = []
-
-    def guarded(number: int) -> None:
-        try:
-            worker(number)
-        except BaseException as problem:
-            problems.append(problem)
-
-    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if problems:
-        raise problems[0]
+    return int(bool(bad) or len(tried) < QUICK_LEAST)
 
 
 def arguments() -> argparse.Namespace:
@@ -192,10 +166,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="faults tried at once, each in a copy of the tree")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no fault after so long")
     parser.add_argument("--whole", action="store_true", help="run all tests, not those near a fault alone")
-    parser.add_argument("--list", action="store_true", help="show what is drawn, and what is known of it")
+    parser.add_argument("--list", action="store_true", help="show what is drawn, with the outcomes so far")
     parser.add_argument("--again", help="forget the outcomes that have this word in them (survived, a file, a kind)")
     parser.add_argument("--known", action="store_true", help="faults of the record, each by the test that noticed it")
-    parser.add_argument("--quick", action="store_true", help="faults that need no compiler, by their known tests")
+    parser.add_argument("--quick", action="store_true", help="of these the faults that need no compiler")
     return parser.parse_args()
 
 

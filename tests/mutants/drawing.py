@@ -38,29 +38,29 @@ def faults(group: str, seed: int, unfit: frozenset[str] = frozenset()) -> list[P
 
 def chosen() -> list[Place]:
     """The faults of chosen.json whose lines are still there."""
-    found = []
+    places = []
     for entry in json.loads(CHOSEN.read_text(encoding="utf-8")):
         path = ROOT / entry["file"]
         lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
         equal = [number for number, line in enumerate(lines, 1) if line == entry["old"]]
         if len(equal) > entry["copy"]:
             line = equal[entry["copy"]]
-            found.append(
+            places.append(
                 Place(rules.GPU, entry["kind"], entry["file"], line, entry["old"], entry["new"], entry["copy"])
             )
-    return found
+    return places
 
 
 @functools.cache
 def shuffled(group: str, seed: int) -> dict[str, list[Place]]:
     """All places of a group by kind, each kind in the seed's order."""
-    found: dict[str, dict[str, Place]] = {kind: {} for kind in rules.kinds(group)}
+    by_kind: dict[str, dict[str, Place]] = {kind: {} for kind in rules.kinds(group)}
     for file in rules.files(group):
         for place in rules.places(group, file):
-            found[place.kind].setdefault(key(place), place)
+            by_kind[place.kind].setdefault(key(place), place)
     return {
         kind: sorted(own.values(), key=lambda p: hashlib.sha256(f"{seed}\0{key(p)}".encode()).digest())
-        for kind, own in found.items()
+        for kind, own in by_kind.items()
     }
 
 

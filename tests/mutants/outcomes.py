@@ -1,6 +1,6 @@
 """A pytest plugin (``-p outcomes``): a JSON line for each test that starts and for each that fails.
 
-So the test is known that was running when a process hung or died. OUTCOMES names the file.
+The last line of a process that hung or died names its test. OUTCOMES names the file.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def settled(entry: dict[str, Any] | None) -> bool:
 
 
 def write(kept: dict[str, dict[str, Any]], seed: int) -> None:
-    """All outcomes, in the order of groups, kinds and files, below counts and how they were found."""
+    """All outcomes, in the order of groups, kinds and files, below counts and the command."""
     order = {(group, kind): k for k, (group, kind) in enumerate((g, n) for g in rules.RULES for n in rules.kinds(g))}
     faults = sorted(kept.values(), key=lambda e: (order[e["group"], e["kind"]], e["file"], e["line"], e["new"]))
     real = [entry for entry in faults if entry["status"] != "unfit"]

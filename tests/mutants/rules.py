@@ -1,4 +1,4 @@
-"""Small faults of known kinds: the rules that change one line of a source, and the places where they apply.
+"""Small faults by kind: the rules that change one line of a source, and the places where they apply.
 
 A rule is a regular expression and its replacement. It reads code alone, never comments or strings. The kinds of the
 GPU backend are those that kernels and launches get wrong; the kinds of the CPU those of formulas and loops.
@@ -19,43 +19,13 @@ ROOT = Path(__file__).parents[2]
 GPU, CPU = "gpu", "cpu"
 KERNELS, PYTHON = (".cu", ".cuh"), (".py",)
 
-METHOD = (
-    "_optimize",
-    "adaptive/adaptation",
-    "adaptive/control_variate",
-    "adaptive/counted_posterior",
-    "adaptive/mixture_measure",
-    "adaptive/modes",
-    "adaptive/starts",
-    "adaptive/student",
-    "model/component_orders",
-    "model/data",
-    "model/gmm",
-    "model/grid",
-    "model/latent",
-    "model/prior",
-    "model/reference_measure",
-    "model/stick_breaking",
-    "model/trend",
-    "ops/hyperkernel",
-    "ops/joint_prediction",
-    "ops/masses",
-    "ops/metric_distances",
-    "ops/mixture_prediction",
-    "posterior/bands",
-    "posterior/calibration",
-    "posterior/posterior",
-    "posterior/selection",
-    "quadrature/acquisition",
-    "quadrature/evidence",
-    "quadrature/information",
-    "quadrature/problem",
-    "quadrature/surrogate",
-    "quadrature/surrogate_fit",
-    "quadrature/uncertainty",
-    "quadrature/warping",
+METHOD = ("adaptive", "model", "ops", "posterior", "quadrature")
+"""Packages of the method, between the backends and the runs; `_optimize` belongs to them."""
+NOT_METHOD = (
+    *("model/inputs", "model/nets", "ops/distances", "ops/gp", "ops/gram", "ops/likelihood"),
+    *("posterior/archive_checks", "posterior/history", "posterior/posterior_archive"),
 )
-"""Modules of the method, between the operations and the commands."""
+"""Their modules that check arguments, read files and call a backend."""
 
 
 class Place(NamedTuple):
@@ -66,7 +36,7 @@ class Place(NamedTuple):
     file: str
     """Relative to the repository."""
     line: int
-    """From 1. Outcomes are found again by file and text, not by this number."""
+    """From 1. Outcomes are looked up by file and text, not by this number."""
     old: str
     new: str
     """"" where the line goes."""
@@ -208,11 +178,13 @@ def files(group: str) -> list[str]:
     """The sources that a group's faults are put into, by their path in the repository."""
     package = ROOT / "maskerade_fast"
     if group == GPU:
-        found = [*(ROOT / "kernels").glob("*.cu*"), *(package / "backends" / "gpu").glob("*.py")]
+        sources = [*(ROOT / "kernels").glob("*.cu*"), *(package / "backends" / "gpu").glob("*.py")]
     else:
-        modules = [package / f"{name}.py" for name in METHOD]
-        found = [*(package / "backends" / "cpu").glob("*.py"), *filter(Path.is_file, modules)]
-    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+        modules = [package / "_optimize.py", *(path for name in METHOD for path in (package / name).rglob("*.py"))]
+        left_out = {package / f"{name}.py" for name in NOT_METHOD}
+        modules = [path for path in modules if path.name != "__init__.py" and path not in left_out]
+        sources = [*(package / "backends" / "cpu").glob("*.py"), *modules]
+    return sorted(path.relative_to(ROOT).as_posix() for path in sources)
 
 
 def places(group: str, file: str) -> Iterator[Place]:

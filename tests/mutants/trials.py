@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import rules
 from rules import ROOT, Place
 
 HERE = Path(__file__).parent
-RUN = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:benchmark", "-p", "outcomes", "--no-header"]
+RUN = [sys.executable, "-m", "pytest", "-q", "-x", "--all", "-p", "no:benchmark", "-p", "outcomes", "--no-header"]
 LONGEST = 300.0  # seconds of one test, beyond which it counts as one that hangs
 HANGS = f"no end after {LONGEST:.0f} s"
 UNFIT = ("CompileError", "nvcc error", "NVRTC", "SyntaxError")  # of a fault that is no program
@@ -127,21 +128,21 @@ class Workplace:
         (ROOT / "build" / "emulator").mkdir(parents=True, exist_ok=True)
         (folder / "build").mkdir(exist_ok=True)
         (folder / "build" / "emulator").symlink_to(ROOT / "build" / "emulator")
-        found = subprocess.run(
+        imported = subprocess.run(
             [sys.executable, "-c", "import maskerade_fast; print(maskerade_fast.__file__)"],
             cwd=folder,
             capture_output=True,
             text=True,
             check=True,
         )
-        if not Path(found.stdout.strip()).is_relative_to(folder.resolve()):
+        if not Path(imported.stdout.strip()).is_relative_to(folder.resolve()):
             raise RuntimeError(
-                f"tests here would run {found.stdout.strip()}: use an environment without an editable install"
+                f"tests here would run {imported.stdout.strip()}: use an environment without an editable install"
             )
 
     def trial(self, place: Place, whole: bool = False) -> Outcome:
         """Put the fault in and run tests until one fails: the near ones, those of the GPU backend, `whole`: all."""
-        with Fault(self, place):
+        with self.fault(place):
             if not fits(self.folder, place):
                 return Outcome("unfit")
             outcome = Outcome("survived")
@@ -156,9 +157,23 @@ class Workplace:
 
     def noticed(self, place: Place, test: str) -> bool | None:
         """Whether `test` fails with the fault; None if there is no such test any more."""
-        with Fault(self, place):
+        with self.fault(place):
             outcome = self.run([test])
         return None if outcome.status == "absent" else outcome.status == "killed"
+
+    @contextlib.contextmanager
+    def fault(self, place: Place) -> Iterator[None]:
+        """Change a line meanwhile, with dates that no cache takes for those of the original."""
+        path = self.folder / place.file
+        text, dates = path.read_text(encoding="utf-8"), path.stat()
+        self.touched += 1
+        path.write_text(applied(text, place), encoding="utf-8")
+        os.utime(path, (dates.st_atime, dates.st_mtime + 10 * self.touched))
+        try:
+            yield
+        finally:
+            path.write_text(text, encoding="utf-8")
+            os.utime(path, ns=(dates.st_atime_ns, dates.st_mtime_ns))
 
     def run(self, tests: list[str]) -> Outcome:
         self.outcomes.write_text("")
@@ -206,25 +221,6 @@ class Workplace:
                     return None
 
 
-class Fault:
-    """A place changed for a while, with dates that no cache takes for those of the original."""
-
-    def __init__(self, workplace: Workplace, place: Place) -> None:
-        self.path = workplace.folder / place.file
-        self.place = place
-        workplace.touched += 1
-        self.later = 10 * workplace.touched
-
-    def __enter__(self) -> None:
-        self.text, self.dates = self.path.read_text(encoding="utf-8"), self.path.stat()
-        self.path.write_text(applied(self.text, self.place), encoding="utf-8")
-        os.utime(self.path, (self.dates.st_atime, self.dates.st_mtime + self.later))
-
-    def __exit__(self, *args: object) -> None:
-        self.path.write_text(self.text, encoding="utf-8")
-        os.utime(self.path, ns=(self.dates.st_atime_ns, self.dates.st_mtime_ns))
-
-
 def applied(text: str, place: Place) -> str:
     """The text with the fault; ValueError if its line is not there."""
     lines = text.split("\n")
@@ -252,16 +248,16 @@ def stages(folder: Path, place: Place, whole: bool) -> list[list[str]]:
     usual = (f"gpu_{stem}", stem) if place.group == rules.GPU else (stem.lstrip("_"),)
     topics = (*OF_A_KIND.get(place.kind, ()), *NEAR[place.group].get(stem, usual))
     near = [name for topic in topics for name in _files(folder, f"test_{topic}.py")]
-    found = [near] if near else []
+    nearest = [near] if near else []
     if place.group == rules.GPU:
-        found.append([name for beginning in OF_THE_GPU for name in _files(folder, f"{beginning}*.py")])
-    return [*found, ["tests"]] if whole or not found else found
+        nearest.append([name for beginning in OF_THE_GPU for name in _files(folder, f"{beginning}*.py")])
+    return [*nearest, ["tests"]] if whole or not nearest else nearest
 
 
 def _files(folder: Path, pattern: str) -> list[str]:
     """Tests of the package whose files are named so."""
-    found = sorted(path.relative_to(folder).as_posix() for path in (folder / "tests").rglob(pattern))
-    return [name for name in found if "benchmarks" not in name]
+    names = sorted(path.relative_to(folder).as_posix() for path in (folder / "tests").rglob(pattern))
+    return [name for name in names if "benchmarks" not in name]
 
 
 def with_all_children(process: subprocess.Popen[Any]) -> None:

@@ -12,7 +12,7 @@ import oracle
 import pytest
 from batches import one, waves
 from comparisons import close, gradients, peak, same_bits
-from conftest import ORDERS
+from emulate import ORDERS
 
 from maskerade_fast.model.gmm import GMMBatch
 from maskerade_fast.model.trend import trend_basis

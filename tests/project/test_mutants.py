@@ -101,13 +101,13 @@ z = f("a - b", c - d)
 def test_rules(mutants: SimpleNamespace, kind: str, line: str, changed: list[str]) -> None:
     code = mutants.rules.code_of("a.cu", line)[0]
     own = [rule for rule in mutants.rules.GPU_RULES if rule.kind == kind and ".cu" in rule.suffixes]
-    found = [
+    lines = [
         new
         for rule in own
         if rule.where is None or rule.where.search(code)
         for new in mutants.rules.changed(rule, code, line)
     ]
-    assert [text.rstrip() for text in found] == changed
+    assert [text.rstrip() for text in lines] == changed
 
 
 def test_equal_lines_are_told_apart(mutants: SimpleNamespace) -> None:

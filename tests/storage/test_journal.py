@@ -108,7 +108,7 @@ def test_a_file_cut_anywhere_goes_on_to_the_same_bits(
 
 @pytest.mark.slow
 def test_killed_at_random_moments(tmp_path: Path) -> None:
-    """Five times SIGKILL; tests/killed.log has fifty."""
+    """Five times SIGKILL; ``python tests/killing.py 50`` does fifty."""
     chance = random.Random(7)
     for proposals, kills in (("laplace", 3), ("prior", 2)):
         bits, seconds = killing.timed(proposals, 300, 120, None)

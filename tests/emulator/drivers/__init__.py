@@ -1,4 +1,4 @@
-"""Drivers: small runs of every kernel of a topic, through the doors, that assert the results.
+"""Drivers: small runs of every kernel of a topic, through the backend's operations, that assert the results.
 
 `tests/kernels/test_barriers.py` runs them in every order of threads, under the sanitizers, and without each barrier in
 turn. A driver therefore meets every barrier of its sources, several times where one guards the reuse of memory, on
@@ -101,24 +101,26 @@ def _operations() -> Iterator[set[str]]:
 
         return call
 
-    given = {name: getattr(gpu, name) for name in gpu.__all__}
-    places = [(gpu, name) for name in given] + [(sys.modules[f.__module__], name) for name, f in given.items()]
+    operations = {name: getattr(gpu, name) for name in gpu.__all__}
+    places = [(gpu, name) for name in operations] + [
+        (sys.modules[f.__module__], name) for name, f in operations.items()
+    ]
     for place, name in places:
-        setattr(place, name, noted(name, given[name]))
+        setattr(place, name, noted(name, operations[name]))
     try:
         yield called
     finally:
         for place, name in places:
-            setattr(place, name, given[name])
+            setattr(place, name, operations[name])
 
 
-def same_as_cpu(door: str, *args: Any, tolerance: float = 1e-9, **options: Any) -> None:
-    """Call a door of both backends on NumPy arrays; every result within `tolerance` of its largest entry."""
+def same_as_cpu(operation: str, *args: Any, tolerance: float = 1e-9, **options: Any) -> None:
+    """Call an operation of both backends on NumPy arrays; every result within `tolerance` of its largest entry."""
     import cupy
 
-    gpu_door = getattr(importlib.import_module(f"maskerade_fast.backends.gpu.{_module_of(door)}"), door)
-    there = gpu_door(*(cupy.asarray(a) if isinstance(a, np.ndarray) else a for a in args), **options)
-    compare(there, _expected(door, pickle.dumps((args, options))), tolerance)
+    gpu_operation = getattr(importlib.import_module(f"maskerade_fast.backends.gpu.{_module_of(operation)}"), operation)
+    there = gpu_operation(*(cupy.asarray(a) if isinstance(a, np.ndarray) else a for a in args), **options)
+    compare(there, _expected(operation, pickle.dumps((args, options))), tolerance)
 
 
 def compare(there: Any, here: Any, tolerance: float = 1e-9) -> None:
@@ -137,18 +139,18 @@ def compare(there: Any, here: Any, tolerance: float = 1e-9) -> None:
 
 
 @functools.cache
-def _module_of(door: str) -> str:
-    return str(getattr(importlib.import_module("maskerade_fast.backends.cpu"), door).__module__.rpartition(".")[2])
+def _module_of(operation: str) -> str:
+    return str(getattr(importlib.import_module("maskerade_fast.backends.cpu"), operation).__module__.rpartition(".")[2])
 
 
 @functools.cache
-def _expected(door: str, arguments: bytes) -> Any:
+def _expected(operation: str, arguments: bytes) -> Any:
     args, options = pickle.loads(arguments)
-    return getattr(importlib.import_module("maskerade_fast.backends.cpu"), door)(*args, **options)
+    return getattr(importlib.import_module("maskerade_fast.backends.cpu"), operation)(*args, **options)
 
 
 def mixtures(rng: np.random.Generator, sizes: list[int], n_dims: int) -> tuple[Any, Any, Any, Any]:
-    """offsets, weights, means, scales of a ragged batch with the given numbers of components."""
+    """offsets, weights, means, scales of a ragged batch with so many components each."""
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     n = int(offsets[-1])
     weights = rng.uniform(0.2, 1.0, n)

@@ -32,10 +32,10 @@ def clip() -> None:
     solved = np.zeros((1, n_points, 33))
     solved[0, :, [0, 32]] = factor.T @ solution
     bound = 8.0 * n_points * np.finfo(float).eps * (1.0 + np.abs(solution).sum()) ** 2  # k(0) = 1, no noise
-    given = np.full((1, 33), 0.5)
-    given[0, [0, 32]] = -0.999 * bound, -1.001 * bound
-    arrays: list[Any] = [factor[None], np.array([0, 1]), np.ones(1), np.zeros(1), solved, given]
+    variances = np.full((1, 33), 0.5)
+    variances[0, [0, 32]] = -0.999 * bound, -1.001 * bound
+    arrays: list[Any] = [factor[None], np.array([0, 1]), np.ones(1), np.zeros(1), solved, variances]
     arrays = [cupy.asarray(a) for a in arrays]
     sizes = tuple(np.int64(n) for n in (n_points, 33, 33, 0))
     load("gp", "gp_clip_f64")((2,), (256,), (*arrays, *sizes))
-    np.testing.assert_array_equal(arrays[-1].get(), [[0.0, *given[0, 1:32], np.nan]])
+    np.testing.assert_array_equal(arrays[-1].get(), [[0.0, *variances[0, 1:32], np.nan]])

@@ -16,10 +16,10 @@ from . import compare, driver, same_as_cpu
 
 
 def regimes(chosen: Any) -> AbstractContextManager[Any]:
-    """The regimes that the door goes by."""
-    from maskerade_fast.backends.gpu import likelihood as door
+    """The regimes that the likelihood goes by."""
+    from maskerade_fast.backends.gpu import likelihood as module
 
-    return mock.patch.object(door, "regimes_of", return_value=chosen)
+    return mock.patch.object(module, "regimes_of", return_value=chosen)
 
 
 def likelihood(limits: tuple[int, int], grad: bool) -> None:

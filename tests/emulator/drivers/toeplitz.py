@@ -33,7 +33,7 @@ def toeplitz() -> None:
     # without noise variances at the data are 0 up to rounding, and some below it
     short = (np.array([0, 1]), np.ones(1), np.array([[0.1]]), np.array([[0.2]]), X[:40], y[:40], np.zeros((1, 1)))
     arrays = [cupy.asarray(array) for array in (*short[1:], X[:8])]
-    found: Any = gpu.toeplitz_predict_gp(short[0], *arrays, full=False, jitter=0.0, max_bytes=None)
-    variance, info = found[1], found[3]
+    results: Any = gpu.toeplitz_predict_gp(short[0], *arrays, full=False, jitter=0.0, max_bytes=None)
+    variance, info = results[1], results[3]
     assert info.get()[0] == 0
     assert 0.0 <= variance.get().min() <= variance.get().max() < 1e-13
