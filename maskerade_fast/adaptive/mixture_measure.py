@@ -15,7 +15,7 @@ from scipy import special
 from .._checks import Array
 from .._containers import short_repr
 from ..backends import single_threaded_blas
-from ..model.component_orders import ALL_ORDERS, relabelled
+from ..model.component_orders import ALL_ORDERS, in_every_order
 from ..model.draws import Draws, draws_of_sizes
 from ..model.gmm import GMMBatch
 from ..model.latent import Latent, LatentMap, check_on_host
@@ -104,7 +104,7 @@ class MixtureMeasure(ReferenceMeasure):
                 places = latent.offsets[rows][:, None] + np.arange(part.dimension)
                 values[places.ravel()] = self.latent_map.inverse(mixtures[rows]).values
                 continue
-            for some, xi in relabelled(self.latent_map, mixtures[rows], int(n)):
+            for some, xi in in_every_order(self.latent_map, mixtures[rows], int(n)):
                 count, n_orders, d = xi.shape
                 terms = part.log_ratio(xi.reshape(-1, d)).reshape(count, n_orders)
                 chosen = rows[some]

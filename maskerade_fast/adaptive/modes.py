@@ -14,7 +14,7 @@ from scipy import special
 
 from .._checks import Array
 from .._optimize import maximise_in_lockstep
-from ..model.component_orders import relabelled
+from ..model.component_orders import in_every_order
 from ..model.latent import LatentMap
 from .counted_posterior import GRADIENT_COST, CountedPosterior
 from .starts import LatentPoint, growing_cost, grown_start, spectral_starts
@@ -156,7 +156,7 @@ def is_same_mode(latent_map: LatentMap, mode: Mode, point: LatentPoint) -> bool:
     if mode.size != point.size:
         return False
     g = latent_map.forward(latent_map.latent([point.size], point.xi))
-    for _, orders in relabelled(latent_map, g, point.size):
+    for _, orders in in_every_order(latent_map, g, point.size):
         z = np.linalg.solve(mode.factor, (orders[0] - mode.xi).T)
         if float((z * z).sum(axis=0).min()) < 1.0:
             return True

@@ -32,7 +32,7 @@ def orders(n: int) -> Array:
     return np.array(list(itertools.permutations(range(n))), dtype=np.int64)
 
 
-def relabelled(latent_map: LatentMap, mixtures: GMMBatch, n: int) -> Iterator[tuple[slice, Array]]:
+def in_every_order(latent_map: LatentMap, mixtures: GMMBatch, n: int) -> Iterator[tuple[slice, Array]]:
     """Latent coordinates of `mixtures`, all of n components, in every one of their `orders`.
 
     Yields

@@ -13,7 +13,7 @@ from maskerade_fast.adaptive.counted_posterior import CountedPosterior
 from maskerade_fast.adaptive.mixture_measure import MixtureMeasure
 from maskerade_fast.adaptive.modes import Mode, ascend, inverse_factor, is_same_mode
 from maskerade_fast.adaptive.starts import LatentPoint
-from maskerade_fast.model.component_orders import relabelled
+from maskerade_fast.model.component_orders import in_every_order
 from maskerade_fast.model.data import RegressionData
 from maskerade_fast.model.prior import Prior
 from maskerade_fast.ops.likelihood import log_likelihood
@@ -65,7 +65,7 @@ def test_twins_are_recognised(rng: np.random.Generator) -> None:
     latent_map = PRIOR.latent_map
     draws = PRIOR.sample([1, 1, 2], rng)
     g = draws.mixtures[draws.latent.sizes == 3][0]
-    ((_, xi),) = relabelled(latent_map, g, 3)
+    ((_, xi),) = in_every_order(latent_map, g, 3)
     mode = Mode(3, xi[0, 0], 0.0, 0.05 * np.eye(xi.shape[2]))
     assert all(is_same_mode(latent_map, mode, LatentPoint(3, turned, 0.0)) for turned in xi[0])
     assert not is_same_mode(latent_map, mode, LatentPoint(3, xi[0, 0] + 0.2, 0.0))

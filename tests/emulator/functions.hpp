@@ -30,6 +30,12 @@ inline void sincospi(double x, double* sine, double* cosine) {
         *sine = *cosine = NAN;
     }
 }
+// Of the fused peers in bench/gpu
+inline double cospi(double x) {
+    double s, c;
+    sincospi(x, &s, &c);
+    return c;
+}
 
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __longlong_as_double(long long a) { return std::bit_cast<double>(a); }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maskerade_fast.model.component_orders import ALL_ORDERS, orders, relabelled
+from maskerade_fast.model.component_orders import ALL_ORDERS, in_every_order, orders
 from maskerade_fast.model.gmm import GMMBatch
 from maskerade_fast.model.latent import LogNormal
 from maskerade_fast.model.prior import Prior
@@ -39,7 +39,7 @@ def test_coordinates_of_the_same_kernel(n: int, rng: np.random.Generator) -> Non
     mixtures = draws.mixtures[draws.latent.sizes == n]
     expected = gram(mixtures, X)
     seen = 0
-    for rows, xi in relabelled(prior.latent_map, mixtures, n):
+    for rows, xi in in_every_order(prior.latent_map, mixtures, n):
         for b, turned in zip(range(rows.start, rows.stop), xi, strict=True):
             for point in turned[:10]:
                 back = prior.latent_map.forward(prior.latent_map.latent([n], point))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from batches import one, waves
-from maskerade_fast.backends._lags import lags_of
 
 import maskerade_fast as mf
+from maskerade_fast.backends._exact import lags_of
 from maskerade_fast.model import grid
 from maskerade_fast.model.data import RegressionData, Standardiser
 from maskerade_fast.ops.gp import predict_gp
