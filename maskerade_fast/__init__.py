@@ -18,12 +18,13 @@ from .errors import (
     UnequalMassWarning,
     UsageError,
 )
-from .model.data import RegressionData, Standardiser
+from .model.data import RegressionData
 from .model.draws import Draws
 from .model.gmm import GMMBatch, GMMGradient, concat
 from .model.latent import Latent, LatentMap, LogNormal
 from .model.prior import Prior
 from .model.reference_measure import PriorMeasure, ReferenceMeasure
+from .model.units import Standardiser
 from .ops.distances import energy_distance, energy_distance_vjp, gaussian_mmd2, gaussian_mmd2_vjp
 from .ops.gp import GPPrediction, predict_gp
 from .ops.gram import gram
@@ -35,10 +36,10 @@ from .ops.mixture_prediction import Prediction, combine_gaussians
 from .posterior.bands import Band
 from .posterior.history import HistoryRow
 from .posterior.posterior import Posterior, load
+from .quadrature.acquisition_information import mutual_information
+from .quadrature.acquisition_uncertainty import uncertainty
 from .quadrature.evidence import Evidence, integrate
-from .quadrature.information import mutual_information
 from .quadrature.surrogate import Surrogate
-from .quadrature.uncertainty import uncertainty
 from .run.marginalise import marginalise
 from .run.warm_up import warm_up
 

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 import maskerade_fast as mf
-from maskerade_fast.model.data import RegressionData, Standardiser
+from maskerade_fast.model.data import RegressionData
 from maskerade_fast.model.gmm import GMMBatch
+from maskerade_fast.model.units import Standardiser
 from maskerade_fast.posterior.history import HistoryRow
 from maskerade_fast.posterior.posterior import Posterior
 from maskerade_fast.storage.csv_files import Table

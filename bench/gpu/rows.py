@@ -18,7 +18,7 @@ from maskerade_fast.backends.gpu.distances import pairwise_distance, pairwise_di
 from maskerade_fast.backends.gpu.gram import gram
 from maskerade_fast.backends.gpu.hyperkernel import hyperkernel_matvec
 from maskerade_fast.backends.gpu.likelihood import log_likelihood
-from maskerade_fast.backends.gpu.prediction import pair_moments
+from maskerade_fast.backends.gpu.mixture_prediction import pair_moments
 from maskerade_fast.backends.gpu.toeplitz import toeplitz_log_likelihood
 
 from . import peers, problems, reference

@@ -57,7 +57,7 @@ def get_backend(*arrays: Any) -> Backend:
 
 def host_loops() -> ModuleType:
     """Compiled loops for arrays that stay on the host on every device."""
-    return importlib.import_module(f"{__name__}.cpu._host")
+    return importlib.import_module(f"{__name__}.cpu._host_loops")
 
 
 def compile_ahead(n_dims: int, say: Callable[[], Any] | None = None) -> None:

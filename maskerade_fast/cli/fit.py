@@ -17,6 +17,7 @@ from .._checks import Array, generator
 from .._text import listed, shortened
 from ..errors import DataError, UsageError
 from ..model.data import RegressionData
+from ..run import defaults
 from ..run.heartbeat import heartbeat, ticking
 from ..run.likelihood_time import foretold
 from ..storage.csv_files import read_table
@@ -60,7 +61,7 @@ def fit(options: argparse.Namespace, session: Session) -> int:
     say(_roles_line(selection, train, test, options.split))
 
     budget = options.budget if options.minutes is None else None
-    if long := foretold(RegressionData(X.numbers[train], y[train], options.trend or "linear"), budget):
+    if long := foretold(RegressionData(X.numbers[train], y[train], options.trend or defaults.TREND), budget):
         session.note(long)
     start = time.perf_counter()
     post = _marginalised(X[train], y[train], options, session)

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from .._version import installed_version
 from ..model.trend import TRENDS
+from ..run import defaults
 from .console import EXIT_STATUSES
 
 
@@ -78,10 +79,21 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
     fit.add_argument("--test-fraction", metavar="F", type=float, default=0.0, help="share of rows held out (default 0)")
     fit.add_argument("--split", choices=("random", "last"), default="random", help="which rows are held out")
     spent = fit.add_mutually_exclusive_group()
-    spent.add_argument("--budget", metavar="N", type=int, default=500, help="likelihood evaluations (default 500)")
+    spent.add_argument(
+        "--budget",
+        metavar="N",
+        type=int,
+        default=defaults.BUDGET,
+        help=f"likelihood evaluations (default {defaults.BUDGET})",
+    )
     spent.add_argument("--minutes", metavar="T", type=float, help="time instead of a number of evaluations")
-    fit.add_argument("--max-components", metavar="N", type=int, help="largest mixture of a kernel (default 5)")
-    fit.add_argument("--trend", choices=TRENDS, help="beside the process (default linear)")
+    fit.add_argument(
+        "--max-components",
+        metavar="N",
+        type=int,
+        help=f"largest mixture of a kernel (default {defaults.MAX_COMPONENTS})",
+    )
+    fit.add_argument("--trend", choices=TRENDS, help=f"beside the process (default {defaults.TREND})")
     fit.add_argument("--seed", metavar="S", type=int, help="makes split and result repeatable")
     fit.add_argument(
         "--device", choices=("auto", "cpu", "gpu"), default="auto", help="default: the GPU where one can be used"

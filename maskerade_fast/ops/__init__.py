@@ -1,1 +1,1 @@
-"""Operations on batches of mixtures: each checks its arguments, chooses the backend and bounds the memory."""
+"""Operations on batches of mixtures: each checks its arguments, chooses the backend and passes the memory bound on."""

@@ -19,9 +19,10 @@ from .._checks import Array, callers_level, float_array, integer, is_cupy, one_o
 from .._containers import cached_property, own_arrays
 from .._text import listed, shortened
 from ..backends import array_namespace, on_their_device, single_threaded_blas, to_device_of, to_host
-from ..model.data import RegressionData, Standardiser
+from ..model.data import RegressionData
 from ..model.gmm import GMMBatch
 from ..model.inputs import UNNAMED, ColumnNames, Inputs, targets
+from ..model.units import Standardiser
 from ..ops.gp import GPPrediction, predict_gp
 from ..ops.joint_prediction import combine_gaussians_joint
 from ..ops.mixture_prediction import Prediction, combine_gaussians

@@ -16,9 +16,10 @@ from .._checks import Array, float_array, positive, real
 from .._text import shortened
 from ..backends import to_host
 from ..errors import DataError
-from ..model.data import RegressionData, Standardiser
+from ..model.data import RegressionData
 from ..model.gmm import GMMBatch
 from ..model.inputs import ColumnNames
+from ..model.units import Standardiser
 from ..storage.archive import load_arrays, save_arrays
 from .archive_checks import check_values
 from .history import HistoryRow

@@ -22,10 +22,10 @@ from ..errors import OptimisationError
 from ..model.gmm import GMMBatch, concat
 from ..model.latent import Latent, LatentMap
 from ..model.reference_measure import ReferenceMeasure
+from .acquisition_information import GreedyInformation, Information
+from .acquisition_uncertainty import Uncertainty
 from .evidence import Evidence
-from .information import GreedyInformation, Information
 from .surrogate import Surrogate
-from .uncertainty import Uncertainty
 
 ACQUISITIONS = ("information", "uncertainty", "random")
 

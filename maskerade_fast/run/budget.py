@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from .._checks import integer, positive
-from .._memory import require_bytes
+from .._memory import FREE_SHARE, free_bytes, require_bytes
+from ..model.data import RegressionData
 from ..model.prior import Prior
 from ..quadrature.evidence import MOST_SECONDS, integral_seconds
-from .likelihood_time import duration
+from .likelihood_time import duration, fewer_rows, is_grid
 
 MOST_NODES = 2**20
 _MOST_TRAINED = 1300  # mixtures of the surrogate at the end of a "laplace" run
@@ -90,3 +91,16 @@ def check_room(limits: Limits, nodes: int, prior: Prior, proposals: str, device:
             count = min(count, limits.budget or count)
             square = 3 * 8 * count**2 if proposals == "prior" and name == "budget" else 0  # of the surrogate
             require_bytes(count * mixture + square, f"{name}: {count}")
+
+
+def require_matrix_room(data: RegressionData) -> None:
+    """Raise MemoryError if the covariance of `data` is dense and needs more than half of the free memory."""
+    needed = 8 * data.n_points**2
+    if needed < 2**26 or is_grid(data):
+        return
+    bound = int(FREE_SHARE * free_bytes())
+    if needed > bound:
+        raise MemoryError(
+            f"X: the covariance of {data.n_points} rows needs {needed} bytes, more than {bound}, half of the free "
+            f"memory; {fewer_rows(data)}"
+        )

@@ -13,7 +13,7 @@ import numpy as np
 from .._streams import Stream
 from ..adaptive.counted_posterior import CountedPosterior
 from ..backends import compiling
-from ..model.data import Standardiser
+from ..model.units import Standardiser
 from ..posterior.history import HistoryRow
 from ..posterior.posterior import Posterior
 from ..quadrature.problem import Problem

@@ -13,7 +13,6 @@ import time
 import numpy as np
 
 from .._checks import is_cupy
-from .._memory import FREE_SHARE, free_bytes
 from ..backends import worker_threads
 from ..model.data import RegressionData
 from ..model.gmm import GMMBatch
@@ -77,27 +76,14 @@ def require_time(data: RegressionData, time_budget: float | None, count: int = 1
         first = "" if count == 1 else f" and the first {count} about {duration(whole)}"
         raise ValueError(
             f"time_budget: {duration(time_budget)}, but one likelihood of {data.n_points} rows takes about "
-            f"{duration(one)}{first}; {_cure(data)}, or give the fit more time"
-        )
-
-
-def require_matrix_room(data: RegressionData) -> None:
-    """Raise MemoryError if the covariance of `data` is dense and needs more than half of the free memory."""
-    needed = 8 * data.n_points**2
-    if needed < 2**26 or _is_grid(data):
-        return
-    bound = int(FREE_SHARE * free_bytes())
-    if needed > bound:
-        raise MemoryError(
-            f"X: the covariance of {data.n_points} rows needs {needed} bytes, more than {bound}, half of the free "
-            f"memory; {_cure(data)}"
+            f"{duration(one)}{first}; {fewer_rows(data)}, or give the fit more time"
         )
 
 
 def likelihood_seconds(data: RegressionData) -> float:
     """Seconds of one likelihood of data on the host, about."""
     n = data.n_points
-    if _is_grid(data):
+    if is_grid(data):
         rows = min(n, _GRID)
         return _timed(rows, True, data.trend, 1) * (n / rows) ** 2
     rows = _LARGE_DENSE if n >= _LARGE_DENSE else min(n, _SMALL_DENSE)
@@ -107,7 +93,7 @@ def likelihood_seconds(data: RegressionData) -> float:
 def slow_seconds(data: RegressionData) -> float:
     """Seconds of one likelihood on a slow machine, from counts of operations alone."""
     n = data.n_points
-    if _is_grid(data):
+    if is_grid(data):
         return _SLOW_GRID * n**2
     return _SLOW_DENSE * n**3 + _SLOW_PAIR * n**2
 
@@ -123,16 +109,18 @@ def duration(seconds: float) -> str:
 
 def _together(data: RegressionData, one: float, count: int) -> float:
     """Seconds of `count` likelihoods if a single one takes `one`; small matrices are computed on one thread each."""
-    shared = data.n_points >= _LARGE_DENSE and not _is_grid(data)
+    shared = data.n_points >= _LARGE_DENSE and not is_grid(data)
     return count * one / (1 if shared else min(worker_threads(), count))
 
 
-def _is_grid(data: RegressionData) -> bool:
+def is_grid(data: RegressionData) -> bool:
+    """Whether likelihoods of `data` take the way of regular grids."""
     return on_grid(data.X, data.y, np.zeros((1, 1)), "auto") is not None
 
 
-def _cure(data: RegressionData) -> str:
-    elsewhere = "" if _is_grid(data) else ", values on a regular grid"
+def fewer_rows(data: RegressionData) -> str:
+    """What a user can do about data that are too many, for a message."""
+    elsewhere = "" if is_grid(data) else ", values on a regular grid"
     return f"give fewer rows, such as averages of neighbours{elsewhere}"
 
 

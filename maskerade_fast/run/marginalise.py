@@ -11,23 +11,22 @@ import numpy as np
 
 from .._checks import generator, integer, one_of, positive
 from ..backends import gpu_problem, on_their_device, require_gpu
-from ..model.data import RegressionData, Standardiser
+from ..model.data import RegressionData
 from ..model.inputs import ColumnNames, Inputs, targets
 from ..model.prior import Prior
+from ..model.units import Standardiser
 from ..ops.gram import warn_if_collapsed
 from ..posterior.posterior import Posterior
 from ..quadrature.acquisition import ACQUISITIONS
 from ..quadrature.problem import Problem
 from ..storage.journal import Journal, described_seed, fingerprint
 from ..storage.recorder import NoRecord, Recorder
+from . import defaults
 from .adaptive_run import AdaptiveRun
-from .budget import Limits, check_room
+from .budget import Limits, check_room, require_matrix_room
 from .drive import Callback, Run, drive, progress_bar
-from .likelihood_time import require_matrix_room, require_time
+from .likelihood_time import require_time
 from .prior_run import PriorRun
-
-_DEFAULT_MAX_COMPONENTS = 5
-_DEFAULT_TREND = "linear"  # docs/measured/evidence.md has its effect on evidence and forecasts
 
 
 @on_their_device
@@ -37,7 +36,7 @@ def marginalise(
     *,
     prior: Prior | None = None,
     max_components: int | None = None,
-    budget: int | None = 500,
+    budget: int | None = defaults.BUDGET,
     time_budget: float | None = None,
     initial: int = 100,
     batch_size: int = 20,
@@ -138,7 +137,7 @@ def marginalise(
     """
     one_of(proposals, "proposals", ("laplace", "prior"))
     if trend is None:
-        trend = _DEFAULT_TREND if prior is None else "none"  # the caller's prior is the whole model
+        trend = defaults.TREND if prior is None else "none"  # the caller's prior is the whole model
     inputs = Inputs.of(X)
     y, target = targets(y)
     names = ColumnNames(inputs.names, target)
@@ -211,7 +210,7 @@ def _chosen_prior(
     standardise: bool,
 ) -> Prior:
     if prior is None:
-        count = _DEFAULT_MAX_COMPONENTS if max_components is None else max_components
+        count = defaults.MAX_COMPONENTS if max_components is None else max_components
         prior = Prior.from_data(data.X, max_components=count, standardise=standardise)
     elif max_components is not None:
         raise ValueError("max_components: given beside prior, which has its own; expected one of the two")

@@ -11,8 +11,8 @@ import numpy as np
 
 from .._checks import Array
 from ..adaptive.control_variate import ControlledEstimate
-from ..model.data import Standardiser
 from ..model.gmm import GMMBatch
+from ..model.units import Standardiser
 from ..posterior.history import HistoryRow
 from ..posterior.posterior import Posterior
 from ..quadrature.evidence import Evidence

@@ -11,7 +11,8 @@ from batches import ragged
 
 import maskerade_fast as mf
 from maskerade_fast import backends
-from maskerade_fast.model.data import RegressionData, Standardiser
+from maskerade_fast.model.data import RegressionData
+from maskerade_fast.model.units import Standardiser
 from maskerade_fast.quadrature import acquisition as acquisitions
 
 pytestmark = pytest.mark.usefixtures("emulated")

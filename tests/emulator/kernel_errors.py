@@ -174,7 +174,7 @@ SIZES = [(1, 3), (7, 5), (33, 2)]
 
 
 def predictions(rng: np.random.Generator) -> Pairs:
-    gpu = module_of("prediction")
+    gpu = module_of("mixture_prediction")
     for h, n_points in SIZES:
         W, means, variances = pair_problem(rng, h, n_points, spread=3.0)
         expected = oracle.combine_gaussians(W, means, variances)
@@ -191,7 +191,7 @@ def quantiles(rng: np.random.Generator, solve: str = "pair_quantiles") -> Pairs:
     for h, n_points in SIZES:
         W, means, variances = pair_problem(rng, h, n_points, spread=3.0)
         expected, levels = oracle.combine_gaussians(W, means, variances), rng.uniform(0.01, 0.99, (3, n_points))
-        rows = call(getattr(module_of("prediction"), solve), W, means, variances, levels)
+        rows = call(getattr(module_of("mixture_prediction"), solve), W, means, variances, levels)
         yield np.array([expected.cdf(row) for row in rows]), levels
 
 
@@ -202,7 +202,7 @@ def draws(rng: np.random.Generator) -> Pairs:
 
 def joint_predictions(rng: np.random.Generator) -> Pairs:
     """In shared memory, and by the library where that is too small."""
-    gpu = module_of("prediction")
+    gpu = module_of("mixture_prediction")
     for shared, (h, n) in itertools.product((232448, gpu._STATIC_SHARED), [(4, 1), (3, 9), (3, 40)]):
         fake_cupy.state.devices[0].shared_bytes = shared
         module_of("_loader")._limits_of.cache_clear()

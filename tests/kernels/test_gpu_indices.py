@@ -80,7 +80,7 @@ def test_points(cupy: Any, sparse: Sparse, rng: np.random.Generator) -> None:
 
 def test_pairs_of_joint_gaussians(cupy: Any, sparse: Sparse, rng: np.random.Generator) -> None:
     """The pair (65599, 65598), number 2.15 10^9, with covariances that far: unit matrices."""
-    from maskerade_fast.backends.gpu import prediction
+    from maskerade_fast.backends.gpu import mixture_prediction as prediction
 
     h, n = 65_600, 182
     i, j = h - 1, h - 2

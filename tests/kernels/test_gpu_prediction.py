@@ -15,7 +15,7 @@ from scipy.special import ndtr
 
 from maskerade_fast.backends import cpu
 
-OPERATIONS = "prediction"
+OPERATIONS = "mixture_prediction"
 
 
 def assert_pairs_close(computed: Any, expected: Any) -> None:

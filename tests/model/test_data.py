@@ -9,8 +9,9 @@ import oracle
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from maskerade_fast.model.data import RegressionData, Standardiser
+from maskerade_fast.model.data import RegressionData
 from maskerade_fast.model.gmm import GMMBatch
+from maskerade_fast.model.units import Standardiser
 
 
 def test_one_column_from_a_list():

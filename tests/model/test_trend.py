@@ -15,8 +15,9 @@ from gpu_calls import regimes
 from numpy.testing import assert_allclose, assert_array_equal
 
 import maskerade_fast as mf
-from maskerade_fast.model.data import RegressionData, Standardiser
+from maskerade_fast.model.data import RegressionData
 from maskerade_fast.model.trend import trend_basis
+from maskerade_fast.model.units import Standardiser
 from maskerade_fast.ops.gp import predict_gp
 from maskerade_fast.ops.likelihood import log_likelihood
 from maskerade_fast.storage.archive import load_arrays, save_arrays

@@ -13,7 +13,8 @@ from batches import one, waves
 import maskerade_fast as mf
 from maskerade_fast.backends._exact import lags_of
 from maskerade_fast.model import grid
-from maskerade_fast.model.data import RegressionData, Standardiser
+from maskerade_fast.model.data import RegressionData
+from maskerade_fast.model.units import Standardiser
 from maskerade_fast.ops.gp import predict_gp
 from maskerade_fast.ops.likelihood import log_likelihood
 

@@ -12,8 +12,8 @@ from oracle.gp import predict_gp
 from oracle.grams import gram, kernel, noise_table, products
 from oracle.hyperkernels import covariance_from_distance, hyperkernel, hyperkernel_vjp, squared_distance
 from oracle.likelihood import log_likelihood, log_likelihood_gradient, normal_log_density
+from oracle.mixture_prediction import PointwiseMixture, combine_gaussians, combine_gaussians_joint
 from oracle.mixtures import Array, Batch, Mixture, central_differences, mixtures_of
-from oracle.prediction import PointwiseMixture, combine_gaussians, combine_gaussians_joint
 from oracle.prior import dirichlet_log_density, from_latent, prior_log_density
 from oracle.quadrature import (
     Evidence,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import maskerade_fast as mf
-from maskerade_fast.model.data import Standardiser
+from maskerade_fast.model.units import Standardiser
 from maskerade_fast.posterior.archive_checks import check_values
 from maskerade_fast.posterior.posterior import Posterior
 from maskerade_fast.posterior.posterior_archive import from_arrays, to_arrays

@@ -15,10 +15,10 @@ from maskerade_fast.model.prior import Prior
 from maskerade_fast.model.reference_measure import PriorMeasure
 from maskerade_fast.ops.metric import Metric
 from maskerade_fast.quadrature.acquisition import propose
+from maskerade_fast.quadrature.acquisition_information import GreedyInformation, Information, mutual_information
+from maskerade_fast.quadrature.acquisition_uncertainty import Uncertainty, uncertainty
 from maskerade_fast.quadrature.evidence import integrate
-from maskerade_fast.quadrature.information import GreedyInformation, Information, mutual_information
 from maskerade_fast.quadrature.surrogate import Surrogate
-from maskerade_fast.quadrature.uncertainty import Uncertainty, uncertainty
 
 
 @pytest.mark.parametrize("case", CASES, ids=["q2_D1", "q1_D1", "q2_D3"])

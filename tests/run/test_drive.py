@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import maskerade_fast as mf
-from maskerade_fast.model.data import RegressionData, Standardiser
+from maskerade_fast.model.data import RegressionData
+from maskerade_fast.model.units import Standardiser
 from maskerade_fast.posterior.history import HistoryRow
 from maskerade_fast.quadrature.problem import Problem
 from maskerade_fast.run.adaptive_run import AdaptiveRun

@@ -116,7 +116,6 @@ def test_c51_nothing_before_the_first_likelihood_is_long(n_dims: int, monkeypatc
         raise ReachedError
 
     monkeypatch.setattr(problem, "log_likelihood", first)
-    monkeypatch.setattr(foresight, "require_matrix_room", lambda data: None)
     monkeypatch.setattr("maskerade_fast.run.marginalise.require_matrix_room", lambda data: None)
     x = np.linspace(0.0, 1.0, 200_000)
     X = x if n_dims == 1 else np.stack([x**1.1, x**2], axis=1)

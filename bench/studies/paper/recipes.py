@@ -15,7 +15,8 @@ from scipy.stats import norm
 import maskerade_fast as mf
 from bench.studies.yardsticks import map_kernel
 from maskerade_fast.adaptive.counted_posterior import CountedPosterior
-from maskerade_fast.model.data import RegressionData, Standardiser
+from maskerade_fast.model.data import RegressionData
+from maskerade_fast.model.units import Standardiser
 from maskerade_fast.quadrature.problem import Problem
 
 from .data import Array, Split

@@ -67,4 +67,4 @@ def caller(signature: Any) -> Any:
 
 
 if config.DISABLE_JIT:
-    from ._plain import address_of, caller
+    from ._without_jit import address_of, caller

@@ -24,12 +24,12 @@ from . import _distance_tiles as _tiles
 from . import _joint_pairs, _pair_quantiles, _pair_sums, _student_loops
 from ._cache import Compilations, LoopCache
 from ._gram_loops import gram_entries
-from ._host import student_sums
+from ._host_loops import student_sums
 from ._jit import cache_folder
 from ._parallel import n_threads
 from .distances import pairwise_distance, prepare_atoms
 from .hyperkernel import covariance_from_distance
-from .prediction import joint_pair_moments, pair_log_density, pair_moments, pair_quantiles
+from .mixture_prediction import joint_pair_moments, pair_log_density, pair_moments, pair_quantiles
 
 __all__ = ["compile_ahead", "run_helper"]
 

@@ -82,7 +82,7 @@ def routine(spec: str) -> Any:
 
 
 if config.DISABLE_JIT:
-    from ._plain import routine
+    from ._without_jit import routine
 
 _call_potrf = routine("cipio")
 _call_trsm = routine("cccciidpipi")

@@ -133,4 +133,4 @@ lanes: Any = range  # counts places that do not depend on one another
 unsigned: Any = np.uint64  # an index of which LLVM knows that it is not negative
 sqrt: Any = math.sqrt
 if config.DISABLE_JIT:  # NUMBA_DISABLE_JIT=1: all loops are plain Python
-    from ._plain import clamped, exp_neg, fma, lanes, sqrt, unsigned
+    from ._without_jit import clamped, exp_neg, fma, lanes, sqrt, unsigned

@@ -1,4 +1,4 @@
-"""Compiled loops of sums of t densities at many draws; `_host.py` calls them."""
+"""Compiled loops of sums of t densities at many draws; `_host_loops.py` calls them."""
 
 from __future__ import annotations
 

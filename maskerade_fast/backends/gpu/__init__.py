@@ -12,7 +12,7 @@ from .gp import predict_gp
 from .gram import gram
 from .hyperkernel import covariance_from_distance, hyperkernel, hyperkernel_matvec
 from .likelihood import log_likelihood
-from .prediction import joint_pair_moments, pair_cdf, pair_draws, pair_log_density, pair_moments, pair_quantiles
+from .mixture_prediction import joint_pair_moments, pair_cdf, pair_draws, pair_log_density, pair_moments, pair_quantiles
 from .toeplitz import toeplitz_log_likelihood, toeplitz_predict_gp
 
 __all__ = [

@@ -16,9 +16,9 @@ import numpy as np
 from ..._checks import Array
 from .._results import Predictions
 from ._blocked import padded
+from ._gp_chunks import GP_BLOCK, chunk_of, subtract_squares, tiles_of
 from ._loader import device_of, load
 from ._mixtures import Mixtures, kernel_array, mixtures_of
-from ._predictions import GP_BLOCK, chunk_of, subtract_squares, tiles_of
 from .cholesky import cholesky
 from .gram import gram
 

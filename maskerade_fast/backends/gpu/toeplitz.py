@@ -16,6 +16,7 @@ from ..._checks import Array
 from .. import to_host
 from .._exact import lags_of
 from .._results import Likelihoods, Predictions
+from ._gp_chunks import chunk_of, subtract_squares
 from ._loader import device_of, load
 from ._mixtures import (
     BLOCK,
@@ -27,7 +28,6 @@ from ._mixtures import (
     phase_tables,
     planned_chunks,
 )
-from ._predictions import chunk_of, subtract_squares
 from .gram import gram
 
 __all__ = ["toeplitz_log_likelihood", "toeplitz_predict_gp"]

@@ -19,7 +19,7 @@ def problem(h: int, n_points: int) -> tuple[Any, Any, Any, Any]:
 @driver("prediction.cu")
 def pointwise() -> None:
     """Five levels are two groups; a factor of 40 columns takes two rounds of lanes."""
-    from maskerade_fast.backends.gpu import prediction
+    from maskerade_fast.backends.gpu import mixture_prediction as prediction
 
     pair_weights, means, variances, rng = problem(24, 2)
     same_as_cpu("pair_moments", pair_weights, means, variances)
@@ -37,7 +37,7 @@ def pointwise() -> None:
 @driver("joint.cu")
 def jointly() -> None:
     """19 points are three panels of a factor in shared memory; the library takes those that do not fit there."""
-    from maskerade_fast.backends.gpu import prediction
+    from maskerade_fast.backends.gpu import mixture_prediction as prediction
 
     pair_weights, means, _, rng = problem(3, 19)
     roots = rng.normal(size=(3, 19, 19))
