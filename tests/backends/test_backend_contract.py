@@ -98,7 +98,9 @@ def test_the_package_shows_every_operation(name: str) -> None:
 def test_operations_have_modules_of_equal_names() -> None:
     assert len({tuple(sorted(operations(name))) for name in NAMES}) == 1
     for name in NAMES:
-        assert {"distances", "hyperkernel", "gram", "likelihood", "gp", "prediction"} <= set(operation_modules(name))
+        assert {"distances", "hyperkernel", "gram", "likelihood", "gp", "mixture_prediction"} <= set(
+            operation_modules(name)
+        )
 
 
 def test_get_backend_gives_what_mypy_checked() -> None:
