@@ -75,10 +75,10 @@ NEAR = {  # module or source: the tests that look at it first, by parts of their
         "posterior": ("prior_run", "archive", "mixture_prediction"),
         "adaptation": ("adaptation", "adaptive_run"),
         "bands": ("plotting", "prior_run"),
-        "information": ("acquisition", "numerics"),
+        "acquisition_information": ("acquisition", "numerics"),
         "selection": ("prior_run", "plotting"),
         "stick_breaking": ("latent", "student"),
-        "uncertainty": ("acquisition", "numerics"),
+        "acquisition_uncertainty": ("acquisition", "numerics"),
         "warping": ("surrogate", "prior_run"),
     },
 }
