@@ -1,8 +1,7 @@
 """The result of `marginalise`: evidence, weights of kernels and sizes, and predictions in the user's units.
 
 Everything is stored in standardised units (x in [0, 1], y of mean 0 and sd 1) and converted when it is returned. Data
-and mixtures are on one device, where predictions are computed; numbers of single mixtures or of pairs of them are few
-and on the host.
+and mixtures are on one device, which computes predictions; numbers of mixtures and of pairs of them are on the host.
 """
 
 from __future__ import annotations
