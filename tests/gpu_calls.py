@@ -90,7 +90,7 @@ def regimes(module: ModuleType, name: str) -> Any:
 
 
 def likelihood(module: Any, batch: Batch, X: Any, y: Any, noise: Any, limits: Any = None, **settings: Any) -> Any:
-    """value, info, shift and gradients; without `limits` in the regime that the card's memory gives."""
+    """value, info, jitter and gradients; without `limits` in the regime that the card's memory gives."""
     options = {"per_axis": False, "jitter": 0.0, "grad": False, "max_bytes": None, **settings}
     arguments = (*flat(batch), X, y, np.atleast_2d(noise))
     if module is cpu:
@@ -115,12 +115,12 @@ def assert_meets_the_oracle(
     """value and gradients, which are the oracle's, of matrices that all have a factor; `noise` of each mixture."""
     noise = np.broadcast_to(noise, (len(batch), 1)) if np.ndim(noise) == 0 else np.asarray(noise)
     options: dict[str, Any] = {"grad": True, "per_axis": phase == "per_axis"}
-    value, info, shift, gradients = likelihood(module, batch, X, y, noise, limits, **options)
+    value, info, jitter, gradients = likelihood(module, batch, X, y, noise, limits, **options)
     full = np.broadcast_to(noise, (len(batch), len(y)))
     assert_allclose(value, oracle.log_likelihood(batch, X, y, full, phase), rtol=1e-12)
     assert_gradients(gradients, oracle.log_likelihood_gradient(batch, X, y, full, phase))
     assert_array_equal(info, np.zeros(len(batch)))
-    assert_array_equal(shift, np.zeros(len(batch)))
+    assert_array_equal(jitter, np.zeros(len(batch)))
     return value, gradients
 
 

@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def kind_of(item: pytest.Item) -> str | None:
-    """The first kind of `LONG` that a test is of, if any."""
+    """The first kind of `LONG` that a test has, if any."""
     return next((kind for kind in LONG if item.get_closest_marker(kind)), None)
 
 

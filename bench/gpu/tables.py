@@ -159,7 +159,10 @@ def checks(content: dict[str, Any]) -> Iterator[str]:
         yield from ["", f"Tests on the card: {counts} of {tests['collected']}{cut}."]
     tools = {name: tool for name, tool in sanitizer.items() if isinstance(tool, dict)}
     if tools:
-        yield from ["", "compute-sanitizer over every door: " + "; ".join(said(n, t) for n, t in tools.items()) + "."]
+        yield from [
+            "",
+            "compute-sanitizer over every operation: " + "; ".join(said(n, t) for n, t in tools.items()) + ".",
+        ]
 
 
 def said(name: str, tool: dict[str, Any]) -> str:

@@ -236,5 +236,5 @@ def _kernels(
 
 
 def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
-    """Call what is compiled here, on the host whatever `g` is: see `run.warm_up`."""
+    """Compile the loops of this module, on the host whatever `g` is: see `run.warm_up`."""
     StudentMixture(np.array([0.5]), np.zeros((1, 1)), np.ones((1, 1, 1)), 0.5).log_ratio(np.zeros((1, 1)))

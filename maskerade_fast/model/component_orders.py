@@ -20,7 +20,7 @@ ALL_ORDERS = 6
 """Most components of a mixture whose orders are taken: of seven there would be 5040.
 
 Some of the orders instead of all give a density that is too small by as much as n!. So only the prior, whose density
-does not depend on the order, serves larger mixtures (`measure.MixtureMeasure`).
+does not depend on the order, serves larger mixtures (`adaptive.mixture_measure`).
 """
 _CHUNK_BYTES = 64 * 2**20
 

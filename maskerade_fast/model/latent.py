@@ -201,7 +201,7 @@ class LatentMap:
         """Coordinates of B mixtures of n components with these in other orders: (B, P, d) for `orders` (P, n).
 
         Means and scales only change places, and a weight's coordinate depends on the set of components behind it, not
-        on their order: of five components there are 75 such in the 480 sticks of all orders.
+        on their order: for five components only 75 of the 480 stick coordinates of all orders differ.
 
         Raises
         ------

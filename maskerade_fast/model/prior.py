@@ -238,8 +238,8 @@ class Prior:
         Parameters
         ----------
         m : int or sequence of N_max ints
-            Draws a size, or of each size; rounded up to a power of two, which keeps the nets whole. Sizes of
-            probability 0 get none.
+            Draws per size, or one number for each size; rounded up to a power of two, which keeps the nets whole.
+            Sizes of probability 0 get none.
         rng : numpy.random.Generator, int or None
 
         Returns

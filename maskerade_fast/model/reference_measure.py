@@ -51,7 +51,7 @@ class ReferenceMeasure(Protocol):
         """Quadrature nodes: at most `total` of them, shared among the sizes in powers of two.
 
         Every size starts from the largest power of two within its share ``total * q(n)``, at least 1; then
-        the size with the largest weight a node is doubled (of equals the largest size, which has most
+        the size with the largest weight a node is doubled (ties go to the largest size, which has most
         dimensions) as long as it fits.
 
         Parameters

@@ -284,7 +284,7 @@ def check_pair(a: GMMBatch, b: GMMBatch | None = None) -> None:
 
 
 def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
-    """Call what is compiled here: see `run.warm_up`."""
+    """Compile the loops of this module: see `run.warm_up`."""
     for metric in (Metric(), Metric(mass_correction=True)):
         energy_distance_vjp(g, g, energy_distance(g, metric=metric), metric=metric)
     gaussian_mmd2_vjp(g, g, gaussian_mmd2(g, bandwidth=1.0), bandwidth=1.0)

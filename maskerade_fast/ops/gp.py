@@ -63,7 +63,7 @@ def predict_gp(
         Integers beyond 2^53 keep all their digits: an offset is taken off before they are rounded.
     y : array, shape (N,)
     noise_variance : scalar, (B,), (1, N), (B, N) or None
-        Units of y squared; a 1-D array is one number a mixture. None: ``g.noise_variances``.
+        Units of y squared; a 1-D array is one number per mixture. None: ``g.noise_variances``.
     basis, basis_new : array, shape (N, q) and (M, q), optional
         Functions of a trend at X and at X_new, as in `log_likelihood`; the trend is part of what is predicted.
     covariance : {"diagonal", "full"}
@@ -132,7 +132,7 @@ def predict_gp(
 
 
 def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
-    """Call what is compiled here: see `run.warm_up`."""
+    """Compile the loops of this module: see `run.warm_up`."""
     for kind in ("diagonal", "full"):
         for phase in PHASES:
             predict_gp(g, X, y, None, X[:2], phase=phase, structure="dense", covariance=kind)

@@ -29,7 +29,7 @@ def gram(g: GMMBatch, X: Any, Y: Any = None, *, noise_variance: Any = None, phas
         ``Y=None``: X with itself; the matrices are exactly symmetric and their diagonal is exactly
         ``sum(weights) + noise``.
     noise_variance : scalar, (B,), (1, N) or (B, N), optional
-        Added to the diagonal, units of y squared; a 1-D array is one number a mixture. None:
+        Added to the diagonal, units of y squared; a 1-D array is one number per mixture. None:
         ``g.noise_variances``, or nothing where g has none. Only without Y; beside Y there is no noise,
         whatever g carries.
     phase : {"joint", "per_axis"}
@@ -206,7 +206,7 @@ def host_factor(g: GMMBatch, X: Array, *, noise_variance: Any = None, basis: Arr
 
 
 def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
-    """Call what is compiled here: see `run.warm_up`."""
+    """Compile the loops of this module: see `run.warm_up`."""
     for phase in PHASES:
         gram(g, X, X[:2], phase=phase)
         gram(g, X, phase=phase)

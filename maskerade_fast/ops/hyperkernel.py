@@ -225,7 +225,7 @@ def hyperkernel_matvec(
 
 
 def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
-    """Call what is compiled here: see `run.warm_up`."""
+    """Compile the loops of this module: see `run.warm_up`."""
     for power in (1, 2):
         kernel = HyperKernel(1.0, 1.0, power)
         covariance, vjp = kernel.pullback(g)

@@ -85,7 +85,7 @@ def combine_gaussians_joint(
 
 
 def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
-    """Call what is compiled here: see `run.warm_up`."""
+    """Compile the loops of this module: see `run.warm_up`."""
     xp = array_namespace(y)
     few = y[:2]
     combine_gaussians_joint(xp.eye(2), xp.stack([few, few + 1.0]), xp.stack([xp.eye(2)] * 2), few)

@@ -65,7 +65,7 @@ def log_likelihood(
     y : array, shape (N,), or a number for one row
         Targets of a zero-mean process.
     noise_variance : scalar, (B,), (1, N) or (B, N), optional
-        Units of y squared; a 1-D array is one number a mixture. None: ``g.noise_variances``.
+        Units of y squared; a 1-D array is one number per mixture. None: ``g.noise_variances``.
     basis : array, shape (N, q), optional
         Functions of a trend at the rows of X, each times the prior standard deviation of its coefficient; units of y.
         The coefficients are marginalised: the covariance gains ``basis @ basis.T``. None: no trend.
@@ -163,7 +163,7 @@ def checked_basis(value: Any, name: str, n_points: int) -> Array:
 
 
 def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
-    """Call what is compiled here: see `run.warm_up`."""
+    """Compile the loops of this module: see `run.warm_up`."""
     for phase in PHASES:
         log_likelihood(g, X, y, grad=True, phase=phase, structure="dense")
     if g.n_dims > 1:

@@ -283,7 +283,7 @@ def check_shape(array: Array, name: str, expected: tuple[int, ...]) -> None:
 
 
 def warm_up(g: GMMBatch, X: Array, y: Array) -> None:
-    """Call what is compiled here: see `run.warm_up`."""
+    """Compile the loops of this module: see `run.warm_up`."""
     xp = array_namespace(y)
     prediction = combine_gaussians(xp.eye(2), xp.stack([y, y + 1.0]), xp.ones((2, len(y))))
     prediction.quantile(0.5)

@@ -96,7 +96,7 @@ class Information:
         m = len(e.nodes)
         white = s.whiten(cross[:, m:].T)
         c = cross @ e.coefficients
-        factor = np.linalg.cholesky(s.conditioned(own, white))
+        factor = np.linalg.cholesky(s._conditioned(own, white))
         a = cho_solve((factor, True), c)
         explained = float(c @ a)
         value = float(_nats(np.array(explained), e.variance))

@@ -34,7 +34,7 @@ class Uncertainty:
         if chosen:
             extra = surrogate.beside(concat(chosen))
             white = surrogate.whiten(surrogate.kernel(surrogate.prepared, extra))
-            corner = surrogate.conditioned(surrogate.kernel(extra), white)
+            corner = surrogate._conditioned(surrogate.kernel(extra), white)
             h, b = white.shape
             self.factor = np.zeros((h + b, h + b))
             self.factor[:h, :h], self.factor[h:, :h] = surrogate.factor, white.T

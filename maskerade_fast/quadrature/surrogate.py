@@ -214,9 +214,9 @@ class Surrogate:
     @single_threaded_blas()
     def covariance(self, g: Batch) -> Array:
         """Posterior covariance of z between the mixtures `g`, shape (B, B); the jitter is on its diagonal."""
-        return self.conditioned(self.kernel(g), self.whiten(self.kernel(self.prepared, g)))
+        return self._conditioned(self.kernel(g), self.whiten(self.kernel(self.prepared, g)))
 
-    def conditioned(self, own: Array, white: Array) -> Array:
+    def _conditioned(self, own: Array, white: Array) -> Array:
         """Posterior covariance, jitter included, from the prior's `own` (B, B) and whitened covariances (h, B)."""
         covariance: Array = own - white.T @ white
         covariance[np.diag_indices_from(covariance)] += self.jitter * self.outputscale

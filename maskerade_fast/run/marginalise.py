@@ -78,7 +78,7 @@ def marginalise(
         Evaluations at a time: between fits of the surrogate, or in a replicate of draws.
     acquisition : {"information", "uncertainty", "random"}, optional
         Where to evaluate once the measure is settled. Default: "random" draws from it with "laplace", "information"
-        with "prior". Other than random ones take turns with draws.
+        with "prior". Batches chosen by information or uncertainty alternate with random ones.
     proposals : {"laplace", "prior"}
         The reference measure, from which nodes and candidates are drawn. "laplace": t distributions around the modes of
         the posterior, refitted to weighted draws (method.md). "prior": the paper's recipe.
@@ -91,7 +91,7 @@ def marginalise(
     noise_variance : float, optional
         In the units of y squared; fixes the noise of a prior that leaves it free.
     standardise : bool
-        False: `X` and `y` are used as they are, and the prior is one for them.
+        False: `X` and `y` are used as they are, and `prior` describes these values.
     device : {"auto", "cpu", "gpu"}
         "auto" is the GPU if one can be used, else the CPU.
     seed : int, Generator or None

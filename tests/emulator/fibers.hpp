@@ -58,7 +58,7 @@ struct Extent {
     std::uint64_t item; // bytes of an element
 };
 
-// The arguments of a launch, filled by emulate.py through ctypes and by replay.hpp
+// The arguments of a launch, filled by emulate.py through ctypes and by the replays of recordings
 struct Launch {
     unsigned grid[3], block[3];
     std::uint64_t shared, shared_limit; // dynamic bytes of the launch; what a block may have in all

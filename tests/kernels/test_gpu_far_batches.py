@@ -114,7 +114,7 @@ def diagonal_stats_f64(of: Arrays) -> Any:
 
 
 @case(40)
-def diagonal_levels_of_noise_by_point(of: Arrays) -> Any:
+def diagonal_stats_of_noise_by_point(of: Arrays) -> Any:
     stats = of.room(3)
     noise = of.last(of.rng.uniform(size=40))
     args = (of.here([0.5, 0.7]), of.offsets(2), noise, stats, *i64(max(of.count, 2)), *i32(40))

@@ -279,7 +279,7 @@ def test_distances(cupy: Any, sparse: Sparse, emulated: Any) -> None:
 
 
 def test_products(cupy: Any, sparse: Sparse, emulated: Any, rng: np.random.Generator) -> None:
-    """The second slot of two, of vectors so many that theirs lie that far too."""
+    """The second partial sum of two, of vectors so many that theirs lie that far too."""
     both, vectors_of = [], rng.normal(size=(16, 3))
     for far in (False, True):
         a, b, starts = small_and_far(sparse, far, FAR)

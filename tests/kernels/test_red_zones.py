@@ -18,7 +18,6 @@ import pytest
 from broken_rules import kernel, line_of
 
 Launch = Callable[[int, int], Any]
-PLACES = {"array": 1, "static": 0, "dynamic": 0}
 N = 32  # doubles of each
 
 

@@ -127,7 +127,7 @@ def test_many_dimensions_and_components(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("sizes", [(1, 1), (300, 300), (1, 60)])
 def test_batches_equal_pairs(sizes: tuple[int, int], rng: np.random.Generator) -> None:
-    """Windows, tiles and levels of every shape: each entry is that of the two mixtures alone, to the bit."""
+    """Windows, tiles and ranks of every shape: each entry is that of the two mixtures alone, to the bit."""
     a, b = random_batch(rng, 9, 2, sizes), random_batch(rng, 11, 2, sizes)
     E = energy_distance(a, b)
     assert [[energy_distance(a[i], b[j])[0, 0] for j in range(11)] for i in range(9)] == E.tolist()

@@ -3,7 +3,7 @@
 Slow on purpose. It meets the golden numbers (`test_golden.py`), and every path of the package meets it.
 A mixture is a plain tuple ``(weights (n,), means (n, D), scales (n, D))`` and a batch is a list of mixtures;
 `mixtures_of` reads them out of a GMMBatch. Gradients are flat, (J,), (J, D), (J, D), as in GMMGradient. The
-sections that the modules name are those of docs/mathematics.md.
+sections that the modules name are those of docs/how-it-works/mathematics.md.
 """
 
 # ruff: noqa: F401

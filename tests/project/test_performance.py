@@ -54,7 +54,7 @@ def test_a_run_that_was_cut_off(tables: Any, tmp_path: Path, monkeypatch: pytest
         "Commit 0, 2026-01-01; driver 1, CUDA 12.9; cupy 14.",
         "| a | – | – | – | – | – | – | – | – | – | – | no time |",
         "Tests on the card: 3 passed, 0 failed, 0 error, 1 skipped of 9, cut off after 30 s.",
-        "compute-sanitizer over every door: memcheck cut off.",
+        "compute-sanitizer over every operation: memcheck cut off.",
         "| gpu, 144 points (cut off) | 200 | – | – | – | – | – | – |",
     ):
         assert line in text.splitlines()

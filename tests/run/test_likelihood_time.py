@@ -11,7 +11,7 @@ import pytest
 
 import maskerade_fast as mf
 from maskerade_fast.model.data import RegressionData
-from maskerade_fast.run import likelihood_time as foresight
+from maskerade_fast.run import likelihood_time
 from maskerade_fast.run.likelihood_time import duration, foretold, likelihood_seconds
 
 
@@ -24,8 +24,8 @@ def rows(n: int, grid: bool, trend: str = "linear") -> RegressionData:
 def a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One on which 1024 rows take a second, and 8192 of a grid two; two threads."""
     seconds = {1024: 1.0, 2048: 4.0, 8192: 2.0}
-    monkeypatch.setattr(foresight, "_timed", lambda n, grid, trend, n_dims: seconds[n])
-    monkeypatch.setattr(foresight, "worker_threads", lambda: 2)
+    monkeypatch.setattr(likelihood_time, "_timed", lambda n, grid, trend, n_dims: seconds[n])
+    monkeypatch.setattr(likelihood_time, "worker_threads", lambda: 2)
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def test_c51_small_data_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> float:
         raise AssertionError("timed")
 
-    monkeypatch.setattr(foresight, "_timed", never)
+    monkeypatch.setattr(likelihood_time, "_timed", never)
     start = time.perf_counter()
     for data in (rows(309, False), rows(309, True), rows(500, False), rows(2000, True)):
         assert foretold(data, 500) is None
         assert foretold(data, None) is None
-    foresight.require_time(rows(12, False), 1e-9)
+    likelihood_time.require_time(rows(12, False), 1e-9)
     assert time.perf_counter() - start < 0.1
 
 
@@ -89,8 +89,8 @@ def test_c51_a_run_that_is_finished_is_not_refused(tmp_path: Path, monkeypatch: 
     options: dict[str, Any] = {"time_budget": 30.0, "budget": 10, "nodes": 16, "max_components": 1, "seed": 0}
     options |= {"device": "cpu", "checkpoint": tmp_path / "run"}
     first = mf.marginalise(x, np.sin(9 * x), **options)
-    monkeypatch.setattr(foresight, "slow_seconds", lambda data: 1e9)
-    monkeypatch.setattr(foresight, "_timed", lambda *_: 1e9)
+    monkeypatch.setattr(likelihood_time, "slow_seconds", lambda data: 1e9)
+    monkeypatch.setattr(likelihood_time, "_timed", lambda *_: 1e9)
     assert mf.marginalise(x, np.sin(9 * x), **options).log_evidence == first.log_evidence
     with pytest.raises(ValueError, match="time_budget: 30 s"):
         mf.marginalise(x, np.sin(9 * x), **{**options, "checkpoint": tmp_path / "another"})
@@ -133,7 +133,7 @@ def test_c51_predicted_times_are_right_within_a_factor_of_two(n: int, grid: bool
     g = mf.GMMBatch.from_list([([0.5, 0.3, 0.2], [1.0, 15.0, 30.0], [0.5, 0.5, 1.0])], [0.05])
     estimates, measured = [], []
     for _ in range(4):
-        foresight._timed.cache_clear()
+        likelihood_time._timed.cache_clear()
         start = time.perf_counter()
         estimates.append(likelihood_seconds(data))
         middle = time.perf_counter()

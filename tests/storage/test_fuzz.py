@@ -1,4 +1,4 @@
-"""Readers of files survive anything: a result, or one line that names the file (CASES.md, inputs and sizes).
+"""Readers of files survive anything: a result, or one line that names the file.
 
 `HYPOTHESIS_PROFILE=long` tries fifty times more; tests/fuzz/fuzz_readers.py goes by coverage, by hand.
 """

@@ -1,6 +1,6 @@
 """Log-likelihoods and their gradients, in every regime, and factors.
 
-The regimes' limits are lowered so that few points reach them. One mixture is repaired by a shift, which builds and
+The regimes' limits are lowered so that few points reach them. One mixture is repaired by a jitter, which builds and
 factors its matrix again in the same memory.
 """
 
